@@ -128,9 +128,13 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     old_profile = profile_before(config.output, config.previous)
     listen_address = choose_listen_address(config.listen_address, config.master)
     is_local = config.master.startswith("local")
-    if recipe.sources["train"].format in TABLE_FORMATS:
+    is_table = recipe.sources["train"].format in TABLE_FORMATS
+    if is_table:
         config = _with_local_tables(config, is_local=is_local)
-    with _work_folder(config.output, is_local=is_local) as work, _spark(config, listen_address, work) as spark:
+    with (
+        _work_folder(config.output, is_local=is_local) as work,
+        _spark(config, listen_address, work, has_python_tasks=not is_table) as spark,
+    ):
         manifests = ingest_source(spark, config, recipe, work)
     for split, manifest in manifests.items():
         _log.info(
@@ -344,7 +348,9 @@ def _with_local_tables(config: IngestConfig, *, is_local: bool) -> IngestConfig:
 
 
 @contextmanager
-def _spark(config: IngestConfig, listen_address: str, work: DataPath) -> Iterator[SparkOnDemand]:
+def _spark(
+    config: IngestConfig, listen_address: str, work: DataPath, *, has_python_tasks: bool = False
+) -> Iterator[SparkOnDemand]:
     """Yield Spark, which is started when it is first needed and stopped at the end."""
     # The variable and not spark.local.dir, which Spark answers with a warning in every log.
     if not isinstance(work, StorePath):
@@ -355,6 +361,7 @@ def _spark(config: IngestConfig, listen_address: str, work: DataPath) -> Iterato
             {**spark_conf(), "spark.app.name": "deepspark ingest"},
             listen_address=listen_address,
             insecure_network=config.insecure_network,
+            has_python_tasks=has_python_tasks,
         ),
         is_allowed=config.engine != "process",
     )

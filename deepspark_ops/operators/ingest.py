@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
@@ -13,8 +14,9 @@ from airflow.sdk import Asset
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.sources.registry import require_source
+from deepspark_ops.ingest.sources.registry import detect_format, require_source
 from deepspark_ops.ingest.versions.base import previous_dataset
 from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params, is_left_out
@@ -186,6 +188,13 @@ class DeepSparkIngestOperator(SparkStageOperator):
             self.outlets: list[Any] = [outlet for outlet in self.outlets if outlet != asset]
         else:
             context["outlet_events"][asset].extra = extra
+
+    def has_python_tasks(self, config: IngestConfig) -> bool:
+        """Return whether the source is no table, which Spark's JVM would read. The stage reports a faulty source."""
+        with suppress(ConfigError, DataError):
+            name = detect_format(config.source) if config.source_format == "auto" else config.source_format
+            return config.query is None and name not in TABLE_FORMATS
+        return False
 
     def _is_whole(self, dataset: DataPath) -> bool:
         """Return whether the dataset's files agree with the manifests; a damaged dataset is made again."""

@@ -57,6 +57,10 @@ class DeepSparkTrainOperator(SparkOnDemandOperator):
         """Return whether Spark runs the workers."""
         return self.values().get("engine") != "process"
 
+    def has_python_tasks(self, config: Any) -> bool:
+        """Return True: TensorFlow's processes compute."""
+        return True
+
     def run_stage(self, config: TrainConfig, runner: Runner) -> None:
         """Train and wait for the end."""
         runner(self.process_module if config.engine == "process" else self.module, config)

@@ -21,7 +21,13 @@ from pyspark.java_gateway import launch_gateway
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.processes.cluster_network import cluster_network
 from deepspark_ops.processes.spark_failure import error_of_task, refused_setting, spark_failure
-from deepspark_ops.processes.spark_submit import WORKERS_PYTHON, job_variables, require_java, require_one_pyspark
+from deepspark_ops.processes.spark_submit import (
+    WORKERS_PYTHON,
+    job_variables,
+    jvm_of_python_tasks,
+    require_java,
+    require_one_pyspark,
+)
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Environment: spark-submit started this driver, and with it the JVM."""
@@ -125,6 +131,7 @@ def start_context(
     listen_address: str,
     insecure_network: bool,
     further: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _: {},
+    has_python_tasks: bool = False,
 ) -> SparkContext:
     """Start Spark's driver in this process.
 
@@ -137,6 +144,7 @@ def start_context(
         listen_address: Address of this host that the driver binds to, unless the master is local.
         insecure_network: The user accepts traffic without encryption between driver and executors.
         further: Returns additional properties for Spark's present settings, with spark-defaults.conf.
+        has_python_tasks: Whether Python alone computes, in the workers; see ``jvm_of_python_tasks``.
 
     Raises:
         ConfigError: pyspark and pyspark-client differ, Java is missing, the cluster's settings prevent encryption, or
@@ -148,6 +156,8 @@ def start_context(
         require_java()
     for name, value in job_variables(os.environ, master=master).items():
         os.environ.setdefault(name, value)
+    if has_python_tasks:
+        os.environ.update(jvm_of_python_tasks(os.environ))
     start_properties = {**properties, "spark.master": master}
     gateway = _launch(start_properties)
     settings: dict[str, str] = {}

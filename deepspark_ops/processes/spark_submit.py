@@ -34,6 +34,8 @@ OLDEST_JAVA = 17
 
 _GATEWAY = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"})
 """Environment: the JVM that spark-submit started for this driver."""
+_JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
+"""Environment: options of the JVM that spark-submit starts; spark.driver.extraJavaOptions come after them."""
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _DATA = ("source", "test_source", "validation_source", "dataset", "input", "run_dir")
 """Fields of stages' configs that name input data."""
@@ -91,6 +93,17 @@ def spark_conf(local_dir: Path | None = None) -> dict[str, str]:
     if local_dir is not None:
         conf["spark.local.dir"] = str(local_dir)
     return conf
+
+
+def jvm_of_python_tasks(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variable for Spark's JVM if Python alone computes, in the workers.
+
+    Such a JVM runs for a short time or waits: to compile its code a second time costs more than the better code saves.
+
+    Args:
+        inherited: Base environment; options there take precedence.
+    """
+    return {_JVM_OPTIONS: " ".join(filter(None, ["-XX:TieredStopAtLevel=1", inherited.get(_JVM_OPTIONS)]))}
 
 
 def require_spark() -> None:

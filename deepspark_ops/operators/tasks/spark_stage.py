@@ -32,6 +32,7 @@ from deepspark_ops.processes.job_log import JobLog, LineHandler, stage_ended
 from deepspark_ops.processes.spark_submit import (
     DRIVERS_PYTHON,
     job_variables,
+    jvm_of_python_tasks,
     named_data,
     popen_arguments,
     require_java,
@@ -175,6 +176,10 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         """Return the config of this stage for a run."""
         raise NotImplementedError
 
+    def has_python_tasks(self, config: Any) -> bool:
+        """Return whether Python alone computes in this stage, and the JVM only starts tasks."""
+        return False
+
     def run_stage(self, config: Any, runner: Runner) -> None:
         """Run the stage and wait for the end."""
         runner(self.module, config)
@@ -206,6 +211,8 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         self.application_args = [str(config_path)]
         self._reads = named_data(config)
         self.env_vars = _variables(self.env_vars or {}, hook.master)
+        if hook.runs_driver_here and self.has_python_tasks(config):
+            self.env_vars |= jvm_of_python_tasks({**os.environ, **self.env_vars})
         scratch = RunPaths(run.run_dir).work / "spark"
         if hook.is_local:
             require_java()

@@ -215,6 +215,7 @@ class SparkWorkers(Workers):
             further=lambda settings: gpu_properties(
                 config.master, settings, self._devices.requested, n_workers=config.n_workers
             ),
+            has_python_tasks=True,
         )
 
 

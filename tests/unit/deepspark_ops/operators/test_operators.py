@@ -930,7 +930,7 @@ def test_a_stage_whose_task_was_told_to_end_says_by_which_signal_and_guesses_no_
 
 PROVIDERS = {
     "conf": {"spark.executor.memory": "3g", "spark.pyspark.python": "./e/bin/python"},
-    "env_vars": {"TEAM": "vision", "PYTHONPATH": "/ours"},
+    "env_vars": {"TEAM": "vision", "PYTHONPATH": "/ours", "SPARK_SUBMIT_OPTS": "-Dours=1"},
     "yarn_queue": "night", "principal": "us@REALM", "keytab": "/k.keytab", "proxy_user": "anna", "jars": "a.jar",
     "packages": "org:b:1", "properties_file": "p.conf", "files": "f.txt", "archives": "e.tgz#e",
     "executor_memory": "2g", "num_executors": 7, "deploy_mode": "client", "repositories": "https://r.example",
@@ -961,8 +961,30 @@ def test_what_the_spark_providers_operator_takes_reaches_spark_submit(
     assert hook._env_vars["TEAM"] == "vision"
     assert hook._env_vars["PYTHONPATH"].split(":")[-1] == "/ours"
     assert "PYSPARK_PYTHON" in hook._env_vars
+    assert hook._env_vars["SPARK_SUBMIT_OPTS"] == "-XX:TieredStopAtLevel=1 -Dours=1"
     command = hook._build_spark_submit_command("a.py")
     assert {"night", "us@REALM", "anna", "a.jar", "org:b:1", "p.conf", "f.txt", "e.tgz#e"} <= set(command)
+
+
+@pytest.mark.parametrize(
+    ("conf", "has_python_tasks"),
+    [
+        ({}, True),
+        ({"source_format": "image_list"}, True),
+        ({"source_format": "csv"}, False),
+        ({"source": "table.parquet"}, False),
+        ({"source": "table:db.name"}, False),
+        ({"query": "select 1", "source": None}, False),
+    ],
+)
+def test_a_jvm_that_reads_tables_compiles_its_code_well(
+    places: Places, dag: DAG, conf: dict[str, Any], has_python_tasks: bool
+) -> None:
+    (places.root / "table.parquet").write_bytes(b"PAR1")
+    values = context(dag, conf=conf)
+    ingest = rendered(operator_of(DeepSparkIngestOperator, dag, places), values)
+    config = ingest.stage_config(values, StageRun(places.home / "r", places.home / "d", None), "local")
+    assert ingest.has_python_tasks(config) is has_python_tasks
 
 
 @pytest.mark.parametrize(

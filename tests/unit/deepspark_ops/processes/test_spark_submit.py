@@ -18,6 +18,7 @@ from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import (
     java_version,
+    jvm_of_python_tasks,
     named_data,
     require_java,
     require_spark,
@@ -168,6 +169,12 @@ def test_java_is_required_with_a_remedy(tmp_path: Path) -> None:
 
 def test_java_version_of_unknown_text_is_none() -> None:
     assert java_version("Segmentation fault") is None
+
+
+def test_options_of_the_users_jvm_come_last() -> None:
+    assert jvm_of_python_tasks({}) == {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+    users = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=4"}
+    assert jvm_of_python_tasks(users) == {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:TieredStopAtLevel=4"}
 
 
 def test_cluster_masters_keep_their_own_address() -> None:
