@@ -28,7 +28,7 @@ from deepspark_ops.processes.ahead import mapped_ahead
 
 PROGRESS_INTERVAL_S = 2.0
 SPEED_STRETCHES = 5
-SPEED_STRETCH_S = 0.2
+SPEED_STRETCH_S = 0.1
 SPEED_LIMIT_S = 2.0
 
 Array = npt.NDArray[Any]
@@ -212,7 +212,7 @@ def report_of(
 def measure_speed(
     forward: Callable[[], Any], *, batch_size: int, device: str, clock: Callable[[], float] = time.perf_counter
 ) -> Speed:
-    """Time forward passes on a full batch for about a second, for a large net two seconds.
+    """Time forward passes on a full batch for about half a second, for a large net two seconds.
 
     Passes are timed in some stretches of time. The fastest pass of each stretch counts: other work on the machine
     disturbed this pass least. The spread of the stretches shows how exact the figure is.

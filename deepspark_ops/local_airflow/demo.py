@@ -75,7 +75,7 @@ def run_demo(folders: LocalFolders, report: Report) -> DemoResult:
         run_id = start_example(api, folders)
         progress(f"started {DAG}, run {run_id}")
         logs = folders.logs / f"dag_id={DAG}" / f"run_id={run_id}"
-        state = _follow(api, run_id, TaskLogs(logs, report), progress)
+        state = follow(api, run_id, TaskLogs(logs, report), progress)
         if state != "success":
             msg = f"the run ended as {state}; logs: {logs}"
             raise AirflowFailed(msg)
@@ -114,7 +114,7 @@ def start_example(api: Api, folders: LocalFolders) -> str:
     return str(api.call("POST", f"/dags/{DAG}/dagRuns", body)["dag_run_id"])
 
 
-def _follow(api: Api, run_id: str, logs: TaskLogs, progress: Report) -> str:
+def follow(api: Api, run_id: str, logs: TaskLogs, progress: Report) -> str:
     """Report the run's progress and return its final state."""
     path = f"/dags/{DAG}/dagRuns/{quoted(run_id)}"
     states: dict[str, str | None] = {}
@@ -129,6 +129,9 @@ def _follow(api: Api, run_id: str, logs: TaskLogs, progress: Report) -> str:
                 progress(f"stage {name}: {state}{took}")
             states[name] = state
         if run["state"] in {"success", "failed"}:
+            if run.get("duration"):
+                in_tasks_s = sum(task.get("duration") or 0.0 for task in tasks)
+                progress(f"run: {run['state']} in {run['duration']:.1f} s, its tasks {in_tasks_s:.1f} s")
             return str(run["state"])
         time.sleep(POLL_S)
 

@@ -111,6 +111,8 @@ class LocalFolders:
             "CORE__PARALLELISM": 4,
             "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": self.passwords,
             "DAG_PROCESSOR__REFRESH_INTERVAL": 15,
+            # The next task of a DAG waits for this time at most; Airflow's own second is for many schedulers.
+            "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.25,
             "LOGGING__BASE_LOG_FOLDER": self.logs,
             "USAGE_DATA_COLLECTION__ENABLED": False,
             **OUTAGE_SETTINGS,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops.config.example_conf import example_conf
-from deepspark_ops.local_airflow.demo import DAG, DemoResult, TaskLogs, start_example
+from deepspark_ops.local_airflow.demo import DAG, DemoResult, TaskLogs, follow, start_example
 from deepspark_ops.local_airflow.folders import LocalFolders
 from tests.paths import ROOT
 
@@ -72,3 +72,19 @@ def test_the_demo_triggers_the_example_itself_and_relies_on_no_default(tmp_path:
     assert (method, path) == ("POST", f"/dags/{DAG}/dagRuns")
     assert body["conf"] == example_conf(DAG, folders.root)
     assert (folders.root / body["conf"]["solver"]).is_file()
+
+
+def test_the_demo_reports_the_stages_and_the_seconds_of_the_run(tmp_path: Path) -> None:
+    task = {"task_id": "check", "state": "success", "duration": 2.5}
+    answers = iter(
+        [
+            {"state": "running", "duration": None},
+            {"task_instances": [{**task, "state": "running", "duration": None}]},
+            {"state": "success", "duration": 4.0},
+            {"task_instances": [task]},
+        ]
+    )
+    api: Any = SimpleNamespace(call=lambda *_: next(answers))
+    shown: list[str] = []
+    assert follow(api, "manual", TaskLogs(tmp_path, shown.append), shown.append) == "success"
+    assert shown == ["stage check: running", "stage check: success in 2.5 s", "run: success in 4.0 s, its tasks 2.5 s"]
