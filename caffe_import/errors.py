@@ -89,8 +89,13 @@ class DeviceError(CaffeImportError):
     """Requested devices that do not exist, or no longer once TensorFlow runs."""
 
 
-def did_you_mean(written: str, allowed: Iterable[str]) -> str:
+def did_you_mean(written: str, allowed: Iterable[str], *, similarity: float = 0.6) -> str:
     """Return ``'; did you mean "x"?'`` for the nearest allowed word, in whatever case, or an empty string.
+
+    Args:
+        written: The user's word.
+        allowed: The words.
+        similarity: difflib's least ratio of a word that is near.
 
     Example:
         >>> did_you_mean("Convolutoin", ["Convolution", "ReLU"])
@@ -101,5 +106,5 @@ def did_you_mean(written: str, allowed: Iterable[str]) -> str:
         ''
     """
     words = {word.lower(): word for word in allowed}
-    matches = get_close_matches(written.lower(), list(words), n=1)
+    matches = get_close_matches(written.lower(), list(words), 1, similarity)
     return f'; did you mean "{words[matches[0]]}"?' if matches else ""

@@ -36,7 +36,7 @@ _TYPES_OF_FORKS: Final[Mapping[str, str]] = {
     " GenerateAugmentationParameters L1Loss LpqLoss ChannelNorm CustomData ImgWriter FLOWriter Mean",
     _YOLO: "Reorg RegionLoss Yolov3 YoloDetectionOutput Yolov3DetectionOutput EvalDetection BoxData",
     _NVIDIA: "DetectNetTransformation",
-    _INTEL: "BatchReduction",
+    _INTEL: "BatchReduction ContinuationIndicator",
     _OPENPOSE: "ImResize Nms CPMData",
     _FACES: "CenterLoss MarginInnerProduct LabelSpecificAdd TripletLoss",
     _TEXT: "WarpCTC CtcLoss CTCLoss Transpose Reverse Lstm",
@@ -75,6 +75,7 @@ _FIELDS_OF_FORKS: Final[Mapping[str, Mapping[str, str]]] = {
         "the fork with spatial transformers": "st_param",
         "the fork with focal loss": "focal_loss_param",
     },
+    "DropoutParameter": {_FASTER_RCNN: "scale_train"},
     "ConvolutionParameter": {_DEEPLAB: "hole hole_h hole_w"},
     "LossParameter": {_SEGNET: "weight_by_label_freqs class_weighting"},
     "BatchNormParameter": {_NVIDIA: "scale_bias scale_filler bias_filler"},
@@ -90,6 +91,7 @@ _FIELDS_OF_FORKS: Final[Mapping[str, Mapping[str, str]]] = {
         _SSD: "eval_type ap_version show_per_class_result plateau_winsize",
         _NVIDIA: "min_lr rampup_interval rampup_lr local_lr_auto local_gw_ratio solver_data_type global_grad_scale"
         " store_blobs_in_old_format",
+        "the fork for temporal segment networks": "richness",
     },
 }
 
@@ -99,6 +101,7 @@ def _by_name(names_of_forks: Mapping[str, str]) -> dict[str, str]:
 
 
 _TYPES: Final = _by_name(_TYPES_OF_FORKS)
+_TYPES_IN_LOWER_CASE: Final = {name.lower(): fork for name, fork in _TYPES.items()}
 _FIELDS: Final = {message: _by_name(names) for message, names in _FIELDS_OF_FORKS.items()}
 
 
@@ -118,6 +121,16 @@ def fork_of_type(name: str) -> str:
     return _TYPES.get(name, "")
 
 
+def fork_of_old_type(name: str) -> str:
+    """Return the fork of a layer type in V1 spelling; empty for a type outside this list.
+
+    Example:
+        >>> fork_of_old_type("ROI_POOLING")
+        'the forks for Fast and Faster R-CNN'
+    """
+    return _TYPES_IN_LOWER_CASE.get(name.replace("_", "").lower(), "")
+
+
 def fork_of_field(message: str, name: str) -> str:
     """Return the fork of a field; empty for a field outside this list.
 
@@ -126,3 +139,7 @@ def fork_of_field(message: str, name: str) -> str:
         name: The field's.
     """
     return _FIELDS.get(message, {}).get(name, "")
+
+
+OWN_LAYER: Final = "add it as a layer of your own: docs/guides/own_layer.md"
+"""The remedy for a layer that is not Caffe's."""

@@ -15,13 +15,13 @@ class Residence:
 
     Attributes:
         layers: Layer -> the devices that compute it, of a split layer all; its tops are on the first.
-        bottoms: Layer -> device of each blob that it reads.
+        bottoms: Layer and its bottoms -> device of each bottom. Layers without parameters may share a name.
         feeds: Fed blob -> the device that it is sent to, that of the first layer that reads it.
         blobs: Blob -> device of its last content.
     """
 
     layers: Mapping[str, tuple[int, ...]]
-    bottoms: Mapping[str, tuple[int, ...]]
+    bottoms: Mapping[tuple[str, tuple[str, ...]], tuple[int, ...]]
     feeds: Mapping[str, int]
     blobs: Mapping[str, int]
 
@@ -38,11 +38,12 @@ def residence(net: NetSpec, placement: Placement, fed: Collection[str]) -> Resid
     """
     feeds = {blob: _first_reader(net, placement, blob) for blob in fed}
     layers: dict[str, tuple[int, ...]] = {}
-    bottoms: dict[str, tuple[int, ...]] = {}
+    bottoms: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
     blobs: dict[str, int] = {}
     for layer in net.layers:
-        bottoms[layer.name] = tuple(blobs[name] for name in layer.bottoms)
-        on = bottoms[layer.name][:1] if layer.type == "Split" else _devices_of(placement, layer)
+        sources = tuple(blobs[name] for name in layer.bottoms)
+        bottoms[layer.name, layer.bottoms] = sources
+        on = sources[:1] if layer.type == "Split" else _devices_of(placement, layer)
         layers[layer.name] = on
         blobs.update({top: on[0] if layer.bottoms else feeds.get(top, on[0]) for top in layer.tops})
     return Residence(layers, bottoms, feeds, blobs)

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from caffe_import.errors import PrototxtError, did_you_mean
 from caffe_import.files.prototxt_scan import Block, Token, layer_of, line_and_column, offset_of, scan_prototxt
-from caffe_import.fork_names import FIELD_NAMES, fork_of_field
+from caffe_import.fork_names import FIELD_NAMES, OWN_LAYER, fork_of_field, fork_of_old_type
 from caffe_import.proto import caffe_pb2
 
 _EXCERPT_WIDTH = 100
@@ -256,21 +256,43 @@ def _explain_place(
         where = _where(token.block, root)
         if fork := fork_of_field(descriptor.name, token.field_name):
             finding = f"{token.field_name}{where} belongs to {fork}, not to Caffe 1.0; not supported here"
-            return source.error(token.start, finding, width=width)
+            return source.error(token.start, finding, width=width, remedy=_fork_remedy(descriptor))
         finding = f'unknown field "{_word(token.field_name)}"{where}'
         allowed = sorted(descriptor.fields_by_name)
-        remedy = _other_root(token, root) or _missing_brace(token, root_type)
+        is_strange = _names_strange_layer(token, descriptor)
+        remedy = OWN_LAYER if is_strange else _other_root(token, root) or _missing_brace(token, root_type)
+        unknown_word = "" if is_strange else token.field_name
         return source.error(
-            token.start, finding, width=width, allowed=allowed, unknown_word=token.field_name, remedy=remedy
+            token.start, finding, width=width, allowed=allowed, unknown_word=unknown_word, remedy=remedy
         )
     if reason == _TWICE:
         finding = f'"{token.field_name}"{_where(token.block, root)} is given twice; it can be given once'
         return source.error(token.start, finding, width=width)
     if token.role != "value" or _value_fits(declared, token.text):
         return None
+    if declared.enum_type is _OLD_TYPES and (fork := fork_of_old_type(token.text)):
+        finding = f"{_field_path(token, root)} is {token.text}, of {fork}, not of Caffe 1.0; not supported here"
+        return source.error(token.start, finding, width=width, remedy=OWN_LAYER)
     allowed = _allowed_values(declared)
     finding = f"{_field_path(token, root)} is {_word(token.text)}"
     return source.error(token.start, finding, width=width, allowed=allowed, unknown_word=token.text)
+
+
+_OLD_TYPES = caffe_pb2.V1LayerParameter.DESCRIPTOR.fields_by_name["type"].enum_type
+
+
+def _fork_remedy(owner: Descriptor) -> str:
+    """Return what to do about a fork's field, by the message that has the field."""
+    if owner in (caffe_pb2.LayerParameter.DESCRIPTOR, caffe_pb2.V1LayerParameter.DESCRIPTOR):
+        return OWN_LAYER
+    is_root = owner in (caffe_pb2.NetParameter.DESCRIPTOR, caffe_pb2.SolverParameter.DESCRIPTOR)
+    return "Caffe 1.0 works without it: remove it" if is_root else ""
+
+
+def _names_strange_layer(token: Token, owner: Descriptor) -> bool:
+    """Return whether an unknown field holds the options of a layer that is not Caffe's, such as quartet_loss_param."""
+    is_option = owner is caffe_pb2.LayerParameter.DESCRIPTOR and token.field_name.endswith("_param")
+    return is_option and not get_close_matches(token.field_name, list(owner.fields_by_name), 1, _SIMILARITY)
 
 
 def _other_root(token: Token, root: str) -> str:

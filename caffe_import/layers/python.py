@@ -13,7 +13,7 @@ from google.protobuf import text_format
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, Shape, layer_type
 from caffe_import.net.layer_traits import LayerTraits
-from caffe_import.net.python_layers import PythonBlob, PythonLayer, find_python_layer
+from caffe_import.net.python_layers import PythonBlob, PythonLayer, described_exception, find_python_layer
 from caffe_import.proto import caffe_pb2
 
 
@@ -40,15 +40,18 @@ def define_python(request: LayerRequest) -> LayerDefinition:
     ``share_in_parallel`` changes no value and is ignored.
 
     Raises:
-        NetError: The class is not found, refuses its options by a ValueError, or returns no list of shapes.
+        NetError: The class is not found, refuses its options by a ValueError, fails, or returns no list of shapes.
     """
-    layer = find_python_layer(request)()
+    layer_class = find_python_layer(request)
     try:
+        layer = layer_class()
         layer.setup(request.message.python_param.param_str, request.bottom_shapes)
         shapes = layer.reshape(request.bottom_shapes)
         learned = layer.blobs(request.bottom_shapes) if hasattr(layer, "blobs") else ()
     except ValueError as error:
         raise request.refuse(str(error)) from error
+    except Exception as error:  # the class is the user's code
+        raise request.refuse(described_exception(error)) from error
     return LayerDefinition(
         top_shapes=_checked(request, shapes), blobs=_blobs(request, learned), options=PythonOptions(layer)
     )

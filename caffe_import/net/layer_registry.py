@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Literal
 
 from caffe_import.errors import NetError, did_you_mean
-from caffe_import.fork_names import fork_of_type
+from caffe_import.fork_names import OWN_LAYER, fork_of_type
 from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.layer_traits import Shape as Shape
 from caffe_import.proto import caffe_pb2
@@ -191,8 +191,11 @@ def find_layer_type(name: str, *, layer: str) -> LayerType:
     if name not in _TYPES:
         known_types = f"known: {', '.join(sorted(_TYPES))}"
         if fork := fork_of_type(name):
-            msg = f'layer "{layer}": type {name} belongs to {fork}, not to Caffe 1.0; not supported here; {known_types}'
+            finding = f"type {name} belongs to {fork}, not to Caffe 1.0; not supported here"
         else:
-            msg = f'layer "{layer}": no importer for layer type "{name}"; {known_types}{did_you_mean(name, _TYPES)}'
+            finding = f'no importer for layer type "{name}"'
+        nearest = "" if fork else did_you_mean(name, _TYPES)
+        remedy = "" if nearest and did_you_mean(name, _TYPES, similarity=0.8) else f"; {OWN_LAYER}"
+        msg = f'layer "{layer}": {finding}; {known_types}{nearest}{remedy}'
         raise NetError(msg, layer=layer, field_name="type")
     return _TYPES[name]

@@ -24,7 +24,7 @@ from caffe_import.net.layer_registry import (
 from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.param_layout import ParamLayout
 from caffe_import.net.param_owners import ParamOwners
-from caffe_import.net.phases import filter_layers
+from caffe_import.net.phases import filter_layers, left_out_tops
 from caffe_import.net.shapes.axes import check_n_axes
 from caffe_import.net.wiring import GradientFlow, WiredLayer, gradient_flows, insert_splits
 from caffe_import.proto import caffe_pb2
@@ -150,17 +150,28 @@ def build_net_spec(
         NetError: Unknown layer types or bottoms, wrong counts, shapes that do not fit, sharing that does not fit.
     """
     filtered = filter_layers(net, phase=phase, level=level, stages=stages)
-    phase_blobs = {blob for layer in filtered.layer for blob in layer.top}
-    absent = {blob: layer.name for layer in net.layer for blob in layer.top if blob not in phase_blobs}
     if len(filtered.layer) == 0:
         why = "its include/exclude rules leave none" if len(net.layer) else "it holds no `layer` at all"
         msg = f'net "{net.name}" has no layers in phase {phase}: {why}'
         raise NetError(msg)
-    wired = insert_splits(filtered, absent=absent)
+    wired = insert_splits(filtered, absent=left_out_tops(net, filtered))
     builder = _NetBuilder(wired, phase, sample_shapes)
     for message in wired.layer:
-        builder.add(message)
+        try:
+            builder.add(message)
+        except NetError as error:
+            raise _with_blobs_of_file(error, message, wired) from error
     return builder.finish()
+
+
+def _with_blobs_of_file(error: NetError, message: caffe_pb2.LayerParameter, wired: caffe_pb2.NetParameter) -> NetError:
+    """Return the error with the blobs that the file names, where a layer reads a part of an inserted Split."""
+    text = str(error)
+    for split in wired.layer:
+        for part in set(split.top) & set(message.bottom):
+            if split.type == "Split" and part.startswith(f"{split.name}_"):
+                text = text.replace(f'"{part}"', f'"{split.bottom[0]}"')
+    return NetError(text, layer=error.layer, field_name=error.field_name)
 
 
 @dataclass

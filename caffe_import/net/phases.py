@@ -33,6 +33,17 @@ def filter_layers(
     return filtered
 
 
+def left_out_tops(net: caffe_pb2.NetParameter, filtered: caffe_pb2.NetParameter) -> dict[str, str]:
+    """Return the name of a left-out layer for each blob that no layer of the filtered net makes."""
+    makers = _makers(net)
+    return {blob: makers[blob] for blob in makers.keys() - _makers(filtered).keys()}
+
+
+def _makers(net: caffe_pb2.NetParameter) -> dict[str, str]:
+    """Return blob -> a layer that makes the blob; a layer in place makes none."""
+    return {blob: layer.name for layer in net.layer for blob in layer.top if blob not in layer.bottom}
+
+
 def _is_kept(layer: caffe_pb2.LayerParameter, state: caffe_pb2.NetState) -> bool:
     if len(layer.include) > 0 and len(layer.exclude) > 0:
         msg = f'layer "{layer.name}" has include and exclude rules; it can have one kind only'

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from traceback import extract_tb
 from typing import Any, Protocol, TypeVar
 
 from caffe_import.errors import did_you_mean
@@ -178,10 +179,28 @@ def _import(request: LayerRequest, module: str) -> None:
         raise request.refuse(finding)
     try:
         import_module(module)
-    except ImportError as error:
+    except UnfitPythonLayer as error:
+        raise request.refuse(str(error)) from error
+    except Exception as error:  # the module is the user's code
+        if not _lacks_file(module, error):
+            finding = (
+                f'module "{module}" cannot be imported: {described_exception(error)}; it runs without pycaffe and in'
+                " Python 3 (docs/guides/own_layer.md)"
+            )
+            raise request.refuse(finding) from error
         if any(registered_module == module for registered_module, _ in _CLASSES):
             return  # it was registered without a file of this name
         finding = f'module "{module}" cannot be imported ({error}); put its folder on PYTHONPATH, for every worker'
         raise request.refuse(finding) from error
-    except UnfitPythonLayer as error:
-        raise request.refuse(str(error)) from error
+
+
+def _lacks_file(module: str, error: Exception) -> bool:
+    """Return whether the module itself, or a package on the way to the module, has no file."""
+    return isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+
+
+def described_exception(error: Exception) -> str:
+    """Return what code of the user's raised, with the innermost line of the code: ``KeyError: 'mean' (a.py:3)``."""
+    text = f"{type(error).__name__}: {error}"
+    lines = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
+    return text if isinstance(error, SyntaxError) or not lines else f"{text} ({lines[-1].filename}:{lines[-1].lineno})"

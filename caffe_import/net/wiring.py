@@ -78,12 +78,14 @@ def _unknown_bottom(
     net: caffe_pb2.NetParameter, position: int, blob: str, tops_by_name: Mapping[str, _Top], absent: Mapping[str, str]
 ) -> NetError:
     layer = net.layer[position]
-    phase = caffe_pb2.Phase.Name(net.state.phase)
     later = next((other.name for other in net.layer[position + 1 :] if blob in other.top), None)
     if later is not None:
         remedy = f'; layer "{later}" makes it, but comes later: move it before "{layer.name}"'
     elif blob in absent:
-        remedy = f'; layer "{absent[blob]}" makes it, but its include/exclude rules leave it out of phase {phase}'
+        state = net.state
+        stages = ", ".join(state.stage) or "none"
+        state_text = f"phase {caffe_pb2.Phase.Name(state.phase)} (level {state.level}, stages: {stages})"
+        remedy = f'; layer "{absent[blob]}" makes it, but its include/exclude rules leave it out of {state_text}'
     else:
         remedy = did_you_mean(blob, tops_by_name)
     available = ", ".join(sorted(tops_by_name)) or "none"

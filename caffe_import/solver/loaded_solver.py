@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 from caffe_import.errors import PrototxtError
 from caffe_import.files.prototxt import merge_solver, read_net, read_solver, read_text
+from caffe_import.files.prototxt_errors import solver_field_error
 from caffe_import.files.relative_paths import find_relative
 from caffe_import.files.upgrade import upgrade_net
 from caffe_import.proto import caffe_pb2
@@ -56,10 +57,9 @@ def load_solver(path: Path, overrides: str = "") -> LoadedSolver:
     if overrides.strip():
         message = merge_solver(message, overrides)
     message = _without_idle_test_nets(_with_snapshot_prefix(message, path))
-    spec = solver_spec(
-        message, path=str(path), sources=[("<solver overrides>", overrides), (str(path), read_text(path))]
-    )
-    finder = _NetFinder(message, path)
+    sources = [("<solver overrides>", overrides), (str(path), read_text(path))]
+    spec = solver_spec(message, path=str(path), sources=sources)
+    finder = _NetFinder(message, path, sources)
     train_net, net_path = finder.train_net()
     test_nets = finder.test_nets(train_net if message.HasField("net") else None)
     return LoadedSolver(
@@ -126,9 +126,10 @@ _TRAIN_NET_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 class _NetFinder:
     """Finds the nets that a solver names (Solver::InitTrainNet, Solver::InitTestNets)."""
 
-    def __init__(self, message: caffe_pb2.SolverParameter, path: Path) -> None:
+    def __init__(self, message: caffe_pb2.SolverParameter, path: Path, sources: Sequence[tuple[str, str]]) -> None:
         self._message = message
         self._path = path
+        self._sources = sources
 
     def _refuse(self, finding: str) -> PrototxtError:
         return PrototxtError(f"{self._path}: {finding}", path=str(self._path))
@@ -138,10 +139,18 @@ class _NetFinder:
         if net_paths is None:
             finding = (
                 f'{field_name}: "{written}": no such file, neither from the working directory {Path.cwd()} '
-                f"nor from the solver's folder {self._path.parent.resolve()} or one above it"
+                f"nor from the solver's folder {self._path.parent.resolve()} or one above it{self._namesake(written)}"
             )
-            raise self._refuse(finding)
+            is_last = [written] == list(self._message.test_net[-1:]) or field_name != "test_net"
+            raise solver_field_error(finding, field_name, self._sources if is_last else (), path=str(self._path))
         return read_net(net_paths[0]), net_paths[0]
+
+    def _namesake(self, written: str) -> str:
+        """Return a remedy if the solver's folder has a file of this name, as where the path is of another machine."""
+        name = PureWindowsPath(written).name  # takes slashes of both kinds
+        if not name or not (self._path.parent / name).is_file():
+            return ""
+        return f'; the solver\'s folder has "{name}": write this name'
 
     def train_net(self) -> tuple[caffe_pb2.NetParameter, Path | None]:
         message = self._message

@@ -152,8 +152,8 @@ class Forward:
             with tf.name_scope(scope_of(layer)):
                 emissions = [self._emitted(request, device) for request, device in requests]
                 tops = self.places.joined(layer, [emission.tops for emission in emissions])
-                if layer.name in pass_inputs.overwritten:
-                    over = pass_inputs.overwritten[layer.name]
+                if position in pass_inputs.overwritten:
+                    over = pass_inputs.overwritten[position]
                     bottoms = requests[0][0].bottoms
                     with self.places.on(first):
                         tops = (with_memory_gradient(layer, bottoms, tops[0], pass_outputs.blobs, over),)

@@ -107,24 +107,25 @@ def types_with_memory_gradient() -> frozenset[str]:
     return frozenset(_RULES)
 
 
-def reads_overwritten_memory(net: NetSpec) -> dict[str, str]:
+def reads_overwritten_memory(net: NetSpec) -> dict[int, str]:
     """Return the layers whose gradient in Caffe is not the derivative of what they computed.
 
     Returns:
-        Name of the layer -> name of the blob whose last content is in the memory of its top.
+        Position of the layer -> name of the blob whose last content is in the memory of its top. Not its name: layers
+        without parameters may share a name.
     """
     registered_emitters()  # loads the files with the rules
     memory = memory_of_blobs(net)
     last_tops: dict[str, str] = {}  # memory -> top of the net's last in-place layer on it
     later_types: dict[str, set[str]] = {}  # memory -> types of the in-place layers behind the present one
     overwritten_by = {}
-    for layer in reversed(net.layers):
+    for position, layer in reversed(list(enumerate(net.layers))):
         if layer.traits.reads_overwritten:
             rule = _RULES[layer.type]
             top = layer.tops[0]
             is_enough = rule.own_value_is_enough or top not in layer.bottoms
             if rule.always or not is_enough or later_types.get(memory[top], set()) - rule.harmless:
-                overwritten_by[layer.name] = last_tops.get(memory[top], top)
+                overwritten_by[position] = last_tops.get(memory[top], top)
         for blob in (top for top in layer.tops if top in layer.bottoms):
             last_tops.setdefault(memory[blob], blob)
             later_types.setdefault(memory[blob], set()).add(layer.type)

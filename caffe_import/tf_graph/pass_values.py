@@ -24,7 +24,7 @@ class PassInputs:
 
     seed: tf.Tensor
     feeds: Mapping[str, tf.Tensor]
-    overwritten: Mapping[str, str]
+    overwritten: Mapping[int, str]
     tap: Tap | None
     param_tap: ParamTap | None
     scales: Mapping[str, LayerSpec]

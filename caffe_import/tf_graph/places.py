@@ -53,7 +53,7 @@ class Places:
         """Return a bottom of the layer on a device of the layer."""
         if self.residence is None or device is None:
             return blob
-        source = self.residence.bottoms[layer.name][index]
+        source = self.residence.bottoms[layer.name, layer.bottoms][index]
         return _copied_once(copies, blob, source, device, lambda: blob.wrap(self._copy(blob.values, source, device)))
 
     def param(self, layer: LayerSpec, index: int, blob: Param, copies: Copies) -> list[tf.Tensor]:

@@ -16,7 +16,7 @@ from caffe_import.errors import CaffeImportError, DataSourceError, NetError
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
 from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
-from caffe_import.net.phases import filter_layers
+from caffe_import.net.phases import filter_layers, left_out_tops
 from caffe_import.net.wiring import insert_splits
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
@@ -58,7 +58,7 @@ from deepspark_ops.preflight.results import results_of
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.shards.manifest import SplitName, is_dataset, require_one_recipe
 from deepspark_ops.shards.reader import verify_layer_sources
-from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding, separate_orders_note
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 from deepspark_ops.train.data.sources import SourceResolver
 
@@ -216,7 +216,7 @@ class _Inspection:
             self.layer_types.update(layer.type for layer in layers.layer)
             if self._blame_types(source, layers):
                 return None
-            insert_splits(layers)
+            insert_splits(layers, absent=left_out_tops(source.message, layers))
             if self._has_no_data_yet and any(_is_fed(message) for message in layers.layer):
                 return None
             net, fed, drawn = self._build(layers, source.phase)
@@ -231,6 +231,8 @@ class _Inspection:
         for text, position in source.shared_memory(net):
             self._note("warning", text, position)
         self._check_labels(net, fed)
+        if source.phase == "TRAIN" and (note := separate_orders_note(fed, n_workers=self._config.n_workers)):
+            self._note("warning", f"{title} net: {note}")
         return net
 
     @property

@@ -9,6 +9,7 @@ import tensorflow as tf
 from caffe_import.errors import NetError
 from caffe_import.layers.python import PythonOptions
 from caffe_import.net.layer_registry import Shape
+from caffe_import.net.python_layers import described_exception
 from caffe_import.net.shapes.axes import shape_text
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
@@ -19,15 +20,19 @@ def emit_python(request: EmitRequest) -> Emission:
     """Call ``forward`` while the graph is traced.
 
     Raises:
-        NetError: It returns other tops than ``reshape`` announced.
+        NetError: It fails, or returns other tops than ``reshape`` announced.
     """
     options = request.layer.definition.options
     assert isinstance(options, PythonOptions)
     learned = {"blobs": list(request.params)} if hasattr(options.layer, "blobs") else {}
-    answer = options.layer.forward(
-        [bottom.caffe for bottom in request.bottoms], is_training=request.is_training, **learned
-    )
-    tops = [tf.cast(top, tf.float32) for top in answer]
+    try:
+        answer = options.layer.forward(
+            [bottom.caffe for bottom in request.bottoms], is_training=request.is_training, **learned
+        )
+        tops = [tf.cast(top, tf.float32) for top in answer]
+    except Exception as error:  # the class is the user's code
+        msg = f'layer "{request.layer.name}" (Python): forward fails: {described_exception(error)}'
+        raise NetError(msg, layer=request.layer.name) from error
     expected = request.layer.definition.top_shapes
     fits = [top.shape.is_compatible_with(_partial(shape)) for top, shape in zip(tops, expected, strict=False)]
     if len(tops) != len(expected) or not all(fits):

@@ -1,7 +1,7 @@
 """A worker's batches: leased samples, transformed as in Caffe, made ahead by a background thread.
 
-Data layers with equal sources and batch sizes share a record order (a *stream*). Random draws depend on (seed, worker,
-the worker's own step, pass, layer) alone, so a resumed worker repeats the draws.
+Data layers with equally many samples and equal batch sizes share a record order (a *stream*). Random draws depend on
+(seed, worker, the worker's own step, pass, layer) alone, so a resumed worker repeats the draws.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class _Stream:
         if lease.next_shards:
             for layer in self.layers:
                 layer.samples.dataset.will_read(lease.next_shards)
-        rows = [layer.read(lease.shard, lease.start, lease.count) for layer in self.layers]
+        position = self.layers[0].samples.first_of(lease.shard) + lease.start
+        rows = [layer.read_wrapped(position, lease.count) for layer in self.layers]
         if lease.shuffle_seed is not None or lease.skip:
             rows = [tuple(column[order] for column in columns) for columns in rows]
         self._lease, self._rows, self._used = lease, rows, lease.skip

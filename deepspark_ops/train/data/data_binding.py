@@ -82,6 +82,9 @@ class DataBinding:
     def fed_layers(self, net: NetSpec) -> tuple[FedLayer, ...]:
         """Return the data layers of a net that need feeds, in order.
 
+        Layers with equally many samples and equal batches share a stream, whatever their sources: images and their
+        label maps stay together, with any number of workers.
+
         Raises:
             DataError: The data are missing or damaged.
             NetError: The data do not fit a layer.
@@ -90,16 +93,18 @@ class DataBinding:
         users = label_users(net)
         fed = []
         n_columns = 0
-        for layer in net.layers:
+        for number, layer in enumerate(net.layers):
             if not layer.definition.is_data or layer.type in (*FILLS_ITSELF, *DRAWS_ITSELF):
                 continue
             samples = self._open(layer.message, net.phase)
             first = n_columns if layer.type in FED_BY_COLUMN else 0
             n_columns += len(layer.tops) if layer.type in FED_BY_COLUMN else 0
-            key = (*self._key(layer.message, net.phase)[:-1], layer.definition.top_shapes[0][0])
+            # In Caffe a layer with shuffle draws an order of its own; the others read their sources side by side.
+            shuffles = _asks_for_shuffle(layer.message)
+            key = (samples.n_samples, layer.definition.top_shapes[0][0], number if shuffles else None)
             stream = streams.setdefault(key, f"train_{len(streams)}" if streams else "train")
             fed_layer = self._fed_layer(layer, samples, first, stream, net.phase)
-            fed.append(replace(fed_layer, labels=_label_columns(fed_layer, users)))
+            fed.append(replace(fed_layer, labels=_label_columns(fed_layer, users), shuffles=shuffles))
         return tuple(fed)
 
     def drawn_layers(self, net: NetSpec) -> tuple[DrawnLayer, ...]:
@@ -268,11 +273,12 @@ def dataset_orders(
     for layer in layers:
         if layer.stream in orders:
             continue
+        group = [other for other in layers if other.stream == layer.stream]
         chosen: Literal["file", "shuffled"] = order if order != "auto" else "file"
-        if order == "auto" and (_asks_for_shuffle(net.layer(layer.name)) or (n_workers > 1 and not is_sequence)):
+        if order == "auto" and (layer.shuffles or (n_workers > 1 and not is_sequence)):
             chosen = "shuffled"
         dataset = layer.samples.dataset
-        sample_bytes = max(1, sum(prod(shape) for shape in dataset.sample_shapes))
+        sample_bytes = max(1, sum(prod(shape) for other in group for shape in other.samples.dataset.sample_shapes))
         piece = min(_PIECE_SAMPLES, ceil(_PIECE_BYTES / sample_bytes))
         if n_workers > 1 or chosen == "shuffled":
             shared = ceil(dataset.n_samples / (_PIECES_PER_WORKER * n_workers))
@@ -284,9 +290,27 @@ def dataset_orders(
             largest = max(shard.n_bytes for shard in dataset.manifest.shards)
             # Half of the room: the next shards are fetched while these are read, and a worker may be behind.
             mixed = min(MOST_MIXED_SHARDS, max(1, (staged_bytes // largest - 1) // 2))
-        orders[layer.stream] = DatasetOrder(counts, chosen, seed, max(1, piece), mixed)
+        orders[layer.stream] = DatasetOrder(counts, chosen, seed + len(orders), max(1, piece), mixed)
     return orders
 
 
-def _asks_for_shuffle(layer: LayerSpec) -> bool:
-    return layer.message.image_data_param.shuffle or layer.message.hdf5_data_param.shuffle
+def separate_orders_note(layers: Sequence[FedLayer], *, n_workers: int) -> str:
+    """Return a note on layers that several workers read in separate orders; empty if there are none.
+
+    In Caffe such layers advance side by side, so their samples may belong together.
+    """
+    readers = {layer.stream: layer for layer in layers if not layer.shuffles}
+    if n_workers == 1 or len(readers) < 2:
+        return ""
+    counts = " and ".join(
+        f'"{layer.name}" ({", ".join(layer.tops)}: {layer.samples.n_samples} samples, {layer.batch_size} a batch)'
+        for layer in readers.values()
+    )
+    return (
+        f"{n_workers} workers read the layers {counts} in separate orders; if their samples belong together, give"
+        " n_workers=1, or equally many samples and equal batches"
+    )
+
+
+def _asks_for_shuffle(layer: caffe_pb2.LayerParameter) -> bool:
+    return layer.image_data_param.shuffle or layer.hdf5_data_param.shuffle

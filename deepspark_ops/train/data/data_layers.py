@@ -27,9 +27,10 @@ class FedLayer:
         columns: Column of the samples for each top.
         samples: The samples' source.
         transform: Applies to column 0; None without a transform.
-        stream: Layers of the same stream get the same samples at each pass.
+        stream: Layers of the same stream get the samples of the same positions at each pass.
         phase: Decides the transform's random parts.
-        labels: Columns that the net reads as classes; ``read`` and ``read_wrapped`` check the labels.
+        labels: Columns that the net reads as classes; ``read_wrapped`` checks the labels.
+        shuffles: Does the layer ask for an order of its own?
     """
 
     name: str
@@ -40,6 +41,7 @@ class FedLayer:
     stream: str
     phase: Phase
     labels: tuple[LabelColumn, ...] = ()
+    shuffles: bool = False
 
     @property
     def batch_size(self) -> int:
@@ -51,21 +53,11 @@ class FedLayer:
         """The steps from an image file to a sample of column 0; None if the steps are unknown."""
         return self.samples.dataset.preprocessing
 
-    def read(self, shard: int, start: int, count: int) -> tuple[Column, ...]:
-        """Return samples ``[start, start + count)`` of a shard, a read-only array per column.
-
-        Raises:
-            DataError: The shard is damaged, or a label is none of the classes of the reading layer.
-        """
-        columns = self.samples.read(shard, start, count)
-        self._check_labels(columns, self.samples.first_of(shard) + start)
-        return columns
-
     def read_wrapped(self, position: int, count: int) -> tuple[Column, ...]:
         """Return ``count`` samples from ``position`` in the whole on, as ``SampleCache.read_wrapped``.
 
         Raises:
-            DataError: As ``read``.
+            DataError: A shard is damaged, or a label is none of the classes of the reading layer.
         """
         columns = self.samples.read_wrapped(position, count)
         self._check_labels(columns, position)

@@ -34,7 +34,7 @@ from deepspark_ops.shards.changed_shards import Stamp
 from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.stores.staging import staging, staging_of, use_staging
 from deepspark_ops.stores.store_path import DataPath
-from deepspark_ops.train.data.data_binding import DataBinding
+from deepspark_ops.train.data.data_binding import DataBinding, separate_orders_note
 from deepspark_ops.train.data.repeated_data import check_repeatable, leased_by_batches
 from deepspark_ops.train.data.sources import SourceResolver
 from deepspark_ops.train.driver_files.on_host import with_local_means
@@ -116,6 +116,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
             check_dataset(config.dataset, run)
         orders = check_data(run)
         notes += notes_on_staging(run, orders)
+        notes += filter(None, [separate_orders_note(run.train_layers(), n_workers=config.n_workers)])
         if plan.running.repeats_data:
             notes += check_repeatable(run, config.strategy)
             orders = leased_by_batches(run, orders)

@@ -73,6 +73,41 @@ def test_field_of_a_fork_in_a_file_is_called_that(tmp_path: Path, text: str, pla
     assert str(caught.value).startswith(f"{path}:{place}: {finding}, not to Caffe 1.0; not supported here\n")
 
 
+OWN_LAYER = "\n  add it as a layer of your own: docs/guides/own_layer.md"
+
+
+@pytest.mark.parametrize(
+    ("text", "finding", "end"),
+    [
+        (
+            'layers { name: "r"\n type: ROI_POOLING }',
+            ':2:8: type of layer "r" is ROI_POOLING, of the forks for Fast and Faster R-CNN, not of Caffe 1.0;'
+            " not supported here\n",
+            OWN_LAYER,
+        ),
+        (
+            'layer { name: "q" type: "Quartet"\n quartet_loss_param { margin: 1 } }',
+            ':2:2: unknown field "quartet_loss_param" in layer "q"\n',
+            OWN_LAYER,
+        ),
+        (
+            'layer { name: "c"\n convolutoin_param { num_output: 1 } }',
+            ':2:2: unknown field "convolutoin_param" in layer "c"\n',
+            '\n  did you mean "convolution_param"?',
+        ),
+        ("compile_net_state { }", ":1:1: compile_net_state in the net belongs to", "without it: remove it"),
+    ],
+    ids=["V1 type", "strange layer", "misspelled", "net"],
+)
+def test_what_a_fork_adds_is_said_with_what_to_do(tmp_path: Path, text: str, finding: str, end: str) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text(text)
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.read_net(path)
+    assert str(caught.value).startswith(f"{path}{finding}")
+    assert str(caught.value).endswith(end)
+
+
 @pytest.mark.parametrize("text", ["flow { user: root\n password: x }", "resize_param { a: 1 b: 2 c: 3 }\nnmae: x"])
 def test_words_of_a_file_that_shares_a_name_with_a_fork_are_not_shown(tmp_path: Path, text: str) -> None:
     (tmp_path / "other.conf").write_text(text)

@@ -143,6 +143,41 @@ def test_unknown_module_is_refused_with_the_way_out() -> None:
     assert refusal(python_layer_text("RoiLayer", module="no_such_roi"), (2, 3)) == PREFIX + finding
 
 
+@pytest.mark.parametrize(
+    ("code", "finding"),
+    [
+        ("import no_such_caffe\n", "ModuleNotFoundError: No module named 'no_such_caffe' ({file}:1); "),
+        ("\nraise KeyError('mean')\n", "KeyError: 'mean' ({file}:2); "),
+        ("print 'python 2'\n", "SyntaxError: Missing parentheses in call to 'print'. Did you mean print(...)? "),
+    ],
+    ids=["needs another", "raises", "python 2"],
+)
+def test_module_that_fails_is_one_message_with_its_line(
+    code: str, finding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "layers_that_fail.py"
+    file.write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    message = refusal(python_layer_text("A", module="layers_that_fail"), (2, 3))
+    assert message.startswith(f'{PREFIX}module "layers_that_fail" cannot be imported: {finding.format(file=file)}')
+    assert message.endswith("; it runs without pycaffe and in Python 3 (docs/guides/own_layer.md)")
+
+
+@pytest.mark.parametrize("method", ["__init__", "setup", "reshape", "forward"])
+def test_class_that_fails_is_one_message_with_its_line(method: str) -> None:
+    def fail(self: object, *_: object, **__: object) -> None:
+        raise KeyError("mean")
+
+    methods = {"setup": lambda *_: None, "reshape": lambda _, shapes: shapes, "forward": lambda _, x, **__: x}
+    name = f"Fails in {method}"
+    python_layer(module="tests_of_faults", name=name)(type(name, (), {**methods, method: fail}))
+    with pytest.raises(NetError) as caught:
+        run_layer(python_layer_text(name, module="tests_of_faults"), [np.zeros((2, 3))])
+    line = fail.__code__.co_firstlineno + 1
+    begin = "forward fails: " if method == "forward" else ""
+    assert str(caught.value) == f"{PREFIX}{begin}KeyError: 'mean' ({__file__}:{line})"
+
+
 def test_unknown_class_is_refused_with_those_known() -> None:
     finding = (
         'module "tests_of_python" registers no layer "Blendd"; registered: Affine, Answer, Blend; did you mean '

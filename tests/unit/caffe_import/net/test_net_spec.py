@@ -260,9 +260,16 @@ class TestRefusals:
 
     def test_bottom_of_another_phase_says_so(self) -> None:
         with pytest.raises(
-            NetError, match='layer "d" makes it, but its include/exclude rules leave it out of phase TRAIN'
+            NetError,
+            match=r'"d" makes it, but its include/exclude rules leave it out of phase TRAIN \(level 0, stages: none\)',
         ):
             net_of(INPUT.replace('type: "Input"', 'type: "Input" include { phase: TEST }') + inner_product("a"))
+
+    def test_error_of_a_layer_behind_a_split_names_the_blob_of_the_file(self) -> None:
+        wide = 'layer { name: "a" type: "InnerProduct" bottom: "x" top: "a" inner_product_param { num_output: 99 } }'
+        sum_of_both = 'layer { name: "e" type: "Eltwise" bottom: "x" bottom: "a" top: "e" }'
+        with pytest.raises(NetError, match=r'"e" .Eltwise.: bottom "a" has shape .*; expected that of bottom "x", '):
+            net_of(INPUT + wide + sum_of_both)
 
     def test_giant_input_is_refused_without_memory(self) -> None:
         dims = "dim: 100000 dim: 100000 dim: 100000"

@@ -67,10 +67,25 @@ class TestLoadSolver:
     def test_missing_net_names_both_places(self, folder: Path) -> None:
         with pytest.raises(PrototxtError) as caught:
             load_solver(write_solver(folder, f'net: "../nett.prototxt" {BASE}'))
-        assert str(caught.value) == (
-            f'{folder / "solver.prototxt"}: net: "../nett.prototxt": no such file, neither from the working directory '
-            f"{folder.parent} nor from the solver's folder {folder} or one above it"
+        assert str(caught.value).splitlines()[0] == (
+            f'{folder / "solver.prototxt"}:1:6: net: "../nett.prototxt": no such file, neither from the working '
+            f"directory {folder.parent} nor from the solver's folder {folder} or one above it"
         )
+
+    @pytest.mark.parametrize(
+        "written", ["/home/someone/nets/net.prototxt", "C:/work/net.prototxt", "other/net.prototxt"]
+    )
+    def test_missing_net_of_another_machine_names_the_file_beside_the_solver(self, folder: Path, written: str) -> None:
+        with pytest.raises(PrototxtError, match=r"; the solver's folder has .net\.prototxt.: write this name\n"):
+            load_solver(write_solver(folder, f'net: "{written}" {BASE}'))
+
+    def test_missing_test_net_is_shown_only_where_its_line_is_known(self, folder: Path) -> None:
+        nets = 'train_net: "net.prototxt" test_iter: 1 test_iter: 1 test_interval: 1 test_net: "{}" test_net: "{}"'
+        with pytest.raises(PrototxtError) as first:
+            load_solver(write_solver(folder, f"{nets.format('missing', 'net.prototxt')} {BASE}"))
+        with pytest.raises(PrototxtError) as last:
+            load_solver(write_solver(folder, f"{nets.format('net.prototxt', 'missing')} {BASE}"))
+        assert (first.value.line, last.value.line) == (0, 1)
 
     @pytest.mark.parametrize(
         ("fields", "message"),

@@ -33,6 +33,10 @@ def in_place_net(*layers: str, batch: int = 1) -> NetSpec:
     return build_net_spec(parse_net(head + "".join(layers)), phase="TRAIN")
 
 
+def overwritten_layers(net: NetSpec) -> dict[str, str]:
+    return {net.layers[position].name: blob for position, blob in reads_overwritten_memory(net).items()}
+
+
 # y = 3 y - 0.5, with its own copy of its bottom: itself unharmed, but it overwrites.
 OVERWRITES = (
     'layer { name: "s" type: "Scale" bottom: "y" top: "y" param { lr_mult: 0 } param { lr_mult: 0 } '
@@ -84,7 +88,7 @@ def test_an_overwritten_layer_reads_the_last_content(layer_type: str, param: str
 )  # fmt: skip
 def test_alone_in_place_the_derivative_is_true(layer_type: str, derivative) -> None:
     net = in_place_net(neuron(layer_type))
-    assert reads_overwritten_memory(net) == {}
+    assert overwritten_layers(net) == {}
     np.testing.assert_allclose(gradient(net), DY * derivative(X), rtol=1e-5, atol=1e-6)
 
 
@@ -112,8 +116,19 @@ def test_log_in_place_writes_over_the_arriving_gradient() -> None:
 
 def test_relu_before_dropout_is_left_to_its_own_kernel() -> None:
     dropout = 'layer { name: "d" type: "Dropout" bottom: "y" top: "y" }'
-    assert reads_overwritten_memory(in_place_net(neuron("ReLU"), dropout)) == {}
-    assert reads_overwritten_memory(in_place_net(neuron("ReLU"), dropout, OVERWRITES)) == {"n": "y"}
+    assert overwritten_layers(in_place_net(neuron("ReLU"), dropout)) == {}
+    assert overwritten_layers(in_place_net(neuron("ReLU"), dropout, OVERWRITES)) == {"n": "y"}
+
+
+def test_an_overwritten_layer_leaves_a_later_layer_of_its_name_alone() -> None:
+    later = neuron("Sigmoid").replace('top: "y"', 'top: "z"')
+    net = in_place_net(neuron("Sigmoid"), OVERWRITES, later)
+    last = SCALE * sigmoid(X) + SHIFT
+    z = sigmoid(last)
+    params = np.repeat(np.float32([SCALE, SHIFT]), 4)
+    passes = run_passes(net, params, {"x": X}, layer_state=initial_layer_state(net), top_gradients={"z": DY})
+    expected = DY * z * (1 - z) * SCALE * last * (1 - last)
+    np.testing.assert_allclose(passes.blob_gradients["x"], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_search_is_linear_in_the_layers_on_one_blob() -> None:
@@ -149,7 +164,7 @@ def test_a_layer_that_keeps_a_copy_has_the_gradient_of_a_top_of_its_own(layer_ty
     x = np.concatenate([X, X**2])  # of one sample the gradient of BatchNorm is 0
     in_place = in_place_net(layer, OVERWRITES, batch=2)
     apart = in_place_net(layer.replace('top: "y"', 'top: "z"'), OVERWRITES_Z, batch=2)
-    assert reads_overwritten_memory(in_place) == {}
+    assert overwritten_layers(in_place) == {}
     found = []
     for net, top in ((in_place, "y"), (apart, "w")):
         params = np.linspace(0.5, 1.5, net.params.n_params, dtype=np.float32)
@@ -225,7 +240,7 @@ def test_a_reshaped_blob_is_the_same_memory() -> None:
     reshaped = 'layer { name: "r" type: "Reshape" bottom: "y" top: "z" reshape_param { shape { dim: 2 dim: 2 } } }'
     over = OVERWRITES.replace('"y"', '"z"').replace("bias_term", "axis: 0 bias_term")
     net = in_place_net(neuron("Sigmoid"), reshaped, over)
-    assert reads_overwritten_memory(net) == {"n": "z"}
+    assert overwritten_layers(net) == {"n": "z"}
     last = SCALE * sigmoid(X) + SHIFT
     found = run_passes(
         net,
@@ -253,7 +268,7 @@ def test_an_unstable_product_divides_what_was_written_over_its_top(flows: bool) 
         f"stable_prod_grad: false }} propagate_down: {str(flows).lower()} propagate_down: true }}",
         neuron("Exp", "loss_weight: 2"),
     )
-    assert reads_overwritten_memory(net) == {"p": "y"}
+    assert overwritten_layers(net) == {"p": "y"}
     run = run_passes(net, np.zeros(4, np.float32), {"x": X}, layer_state={}, top_gradients={})
     top = np.exp(X * X)
     expected = top / X * (2 * top) if flows else np.zeros((1, 4))
@@ -265,6 +280,6 @@ def test_no_gradient_leaves_an_overwritten_layer_where_none_is_propagated() -> N
         'layer { name: "n" type: "Sigmoid" bottom: "w" top: "y" propagate_down: false }',
         'layer { name: "learns_too" type: "Bias" bottom: "y" top: "y" loss_weight: 2 }',
     )
-    assert reads_overwritten_memory(net) == {"n": "y"}
+    assert overwritten_layers(net) == {"n": "y"}
     run = run_passes(net, np.zeros(8, np.float32), {"x": X}, layer_state={}, top_gradients={})
     np.testing.assert_array_equal(run.param_gradients, [0, 0, 0, 0, 2, 2, 2, 2])

@@ -325,3 +325,14 @@ def test_a_blob_that_caffe_overwrites_through_shared_memory_is_placed(folder):
         f'train net: {folder}/net.prototxt:12:1: layer "ip" reads blob "conv", but in Caffe it finds what layer '
         '"drop" wrote in place over blob "flat": '
     )
+
+
+def test_a_bottom_that_the_rules_leave_out_names_its_layer_and_the_state(folder):
+    net = NET.replace('top: "conv" convolution_param', 'top: "conv" include { stage: "wide" } convolution_param')
+    (folder / "net.prototxt").write_text(net)
+    (folder / "solver.prototxt").write_text(SOLVER + 'train_state { stage: "wide" } test_state { level: 1 stage: "a" }')
+    (finding,) = [problem.finding for problem in inspect(folder).problems if problem.severity == "error"]
+    assert 'no layer before it makes bottom "conv"' in finding
+    assert finding.endswith(
+        '; layer "conv" makes it, but its include/exclude rules leave it out of phase TEST (level 1, stages: a)'
+    )

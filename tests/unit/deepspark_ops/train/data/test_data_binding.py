@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,11 +14,28 @@ from caffe_import.errors import NetError
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.train.data.data_binding import DataBinding, dataset_orders
+from deepspark_ops.exchange.state.leases import DataLeases, Lease, sample_order
+from deepspark_ops.train.data.batches import LeasedBatches, Ring
+from deepspark_ops.train.data.data_binding import DataBinding, dataset_orders, separate_orders_note
 from tests.paths import FIXTURES
 from tests.reference.table_files import a_table, ingest_parts, write_table
 
 CAFFE = FIXTURES / "caffe"
+
+
+class WorkerLink:
+    """The leases of one of several workers."""
+
+    def __init__(self, leases: dict[str, DataLeases], worker: int) -> None:
+        self.leases, self.worker = leases, worker
+
+    def lease(self, dataset: str) -> Lease:
+        return self.leases[dataset].lease(self.worker)
+
+    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
+        self.leases[lease.dataset].complete(self.worker, lease.id, consumed)
+
+
 LAYER = """
 layer {{ name: "{name}" type: "HDF5Data" {tops}
   hdf5_data_param {{ source: "data/solver_mlp.txt" batch_size: {batch} {more} }} }}
@@ -50,6 +69,69 @@ def test_equal_sources_share_a_stream_whatever_they_take_from_a_row() -> None:
 def test_another_batch_size_is_a_stream_of_its_own() -> None:
     net, binding = bound(hdf5_layer("a", "data") + hdf5_layer("b", "data2", batch=4))
     assert [layer.stream for layer in binding.fed_layers(net)] == ["train", "train_1"]
+
+
+def image_and_map_net(folder: Path, n_images: int, n_maps: int) -> tuple[NetSpec, DataBinding]:
+    """Return a net with images and label maps of two lists of files; both hold the sample's number."""
+    for top, counts in (("image", (n_images,)), ("map", (3, n_maps - 3))):
+        firsts = np.cumsum([0, *counts])
+        for number, count in enumerate(counts):
+            values = np.arange(firsts[number], firsts[number] + count, dtype=np.float32)
+            with h5py.File(folder / f"{top}{number}.h5", "w") as file:
+                file[top] = np.repeat(values, 2).reshape(count, 2)
+        (folder / f"{top}.txt").write_text("".join(f"{top}{number}.h5\n" for number in range(len(counts))))
+    text = "".join(hdf5_layer(top, top, batch=4).replace("data/solver_mlp", top) for top in ("image", "map"))
+    binding = DataBinding(None, folder)
+    shapes = partial(binding.sample_shapes, "TRAIN")
+    return build_net_spec(parse_net(text), phase="TRAIN", sample_shapes=shapes), binding
+
+
+def test_equally_many_samples_of_two_sources_stay_together_with_several_workers(tmp_path: Path) -> None:
+    net, binding = image_and_map_net(tmp_path, 20, 20)
+    layers = binding.fed_layers(net)
+    orders = dataset_orders(net, layers, order="auto", n_workers=3, seed=7)
+    assert (list(orders), orders["train"].order) == (["train"], "shuffled")
+    leases = {name: DataLeases(name, order) for name, order in orders.items()}
+    options = {"iter_size": 1, "seed": 7, "first_step": 0, "shared": Ring.of(layers, (), 1)}
+    workers = [LeasedBatches(WorkerLink(leases, w), layers, (), worker=w, **options) for w in range(3)]
+    images: list[int] = []
+    for step in range(12):
+        feeds, _ = workers[step % 3].take(1)
+        np.testing.assert_array_equal(feeds["image"], feeds["map"])
+        images += feeds["image"][0, :, 0].astype(int).tolist()
+    assert sorted(images[:20]) != images[:20]
+    binding.close()
+    assert separate_orders_note(layers, n_workers=3) == ""
+
+
+def test_layers_that_shuffle_have_orders_of_their_own_as_in_caffe(tmp_path: Path) -> None:
+    text = hdf5_layer("a", "data", more="shuffle: true") + hdf5_layer("b", "data2", more="shuffle: true")
+    net, binding = bound(text)
+    layers = binding.fed_layers(net)
+    assert [layer.stream for layer in layers] == ["train", "train_1"]
+    orders = dataset_orders(net, layers, order="auto", n_workers=1, seed=3)
+    assert [order.order for order in orders.values()] == ["shuffled", "shuffled"]
+    first, second = (
+        np.concatenate([sample_order(leases.lease(0)) for _ in range(5)])
+        for leases in (DataLeases(name, order) for name, order in orders.items())
+    )
+    assert first.tolist() != second.tolist()
+    assert separate_orders_note(layers, n_workers=2) == ""
+
+
+def test_layers_that_cannot_stay_together_are_a_note(tmp_path: Path) -> None:
+    net, binding = image_and_map_net(tmp_path, 20, 12)
+    layers = binding.fed_layers(net)
+    assert separate_orders_note(layers, n_workers=1) == ""
+    assert separate_orders_note(layers, n_workers=2).startswith(
+        '2 workers read the layers "image" (image: 20 samples, 4 a batch) and "map" (map: 12 samples, 4 a batch) in'
+        " separate orders; if their samples belong together, give n_workers=1, or "
+    )
+
+
+def test_layers_of_one_name_keep_their_own_wish_to_shuffle() -> None:
+    text = hdf5_layer("a", "data", batch=4) + hdf5_layer("a", "data2", more="shuffle: true")
+    assert [order.order for order in orders_of(text).values()] == ["file", "shuffled"]
 
 
 def test_one_worker_reads_in_file_order_unless_the_layer_shuffles() -> None:

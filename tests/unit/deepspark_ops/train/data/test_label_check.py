@@ -40,7 +40,7 @@ def fed_layer(folder: Path, net: str = NET, labels: tuple[int, ...] = (0, 1, 2, 
 def test_label_that_is_no_class_names_layer_sample_value_and_classes(tmp_path: Path) -> None:
     fed = fed_layer(tmp_path, NET.replace("Accuracy", "HingeLoss"), (0, 1, 2, 7, 0))
     with pytest.raises(DataError) as caught:
-        fed.read(0, 2, 3)
+        fed.read_wrapped(2, 3)
     assert str(caught.value) == (
         'layer "found" (HingeLoss): label 7 of sample 3 ("00000003_3.png") of source of layer "data" is none of the 3'
         ' classes that bottom "ip" has scores for; allowed: 0 to 2; correct the label, or give the net as many outputs'
@@ -48,7 +48,7 @@ def test_label_that_is_no_class_names_layer_sample_value_and_classes(tmp_path: P
     )
     with pytest.raises(DataError, match=r'label 7 of sample 3 \("00000003_3.png"\)'):
         fed.read_wrapped(9, 5)  # the position of a test's cursor goes round
-    assert fed.read(0, 0, 3)[1].tolist() == [0, 1, 2]
+    assert fed.read_wrapped(0, 3)[1].tolist() == [0, 1, 2]
     fed.samples.close()
 
 
