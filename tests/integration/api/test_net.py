@@ -106,7 +106,9 @@ def test_backward_from_outputs_and_from_a_layer(net: ds.Net) -> None:
     assert (net.params["two"][0].diff == 0).all()
 
 
-def test_net_without_a_loss_has_gradients_only_if_it_forces_them(net: ds.Net, tmp_path: Path) -> None:
+def test_net_without_a_loss_has_gradients_only_if_it_forces_them_and_its_process_ends_with_it(
+    net: ds.Net, tmp_path: Path
+) -> None:
     data = np.abs(RNG.normal(size=(2, 3))).astype(np.float32)
     net.forward(data=data)
     hidden, _ = slow(net, data)
@@ -114,12 +116,15 @@ def test_net_without_a_loss_has_gradients_only_if_it_forces_them(net: ds.Net, tm
     expected = ((upper @ net.params["two"][0].data) * (hidden > 0)) @ net.params["one"][0].data
     assert np.allclose(net.backward(two=upper)["data"], expected, atol=1e-4)
     (tmp_path / "unforced.prototxt").write_text(NET.replace("force_backward: true", ""))
-    with ds.Net(tmp_path / "unforced.prototxt", "TEST", devices="cpu") as other:  # Caffe computes none then
-        other.share_with(net)
-        net.clear_param_diffs()
-        assert np.allclose(other.forward(data=data)["two"], slow(net, data)[1], atol=1e-5)
-        assert (other.backward(two=upper)["data"] == 0).all()
-        assert (other.params["two"][0].diff == 0).all()
+    other = ds.Net(tmp_path / "unforced.prototxt", "TEST", devices="cpu")  # Caffe computes none then
+    other.share_with(net)
+    net.clear_param_diffs()
+    assert np.allclose(other.forward(data=data)["two"], slow(net, data)[1], atol=1e-5)
+    assert (other.backward(two=upper)["data"] == 0).all()
+    assert (other.params["two"][0].diff == 0).all()
+    process = other._process._running._process  # type: ignore[union-attr]
+    del other
+    assert process.wait(30) is not None
 
 
 def test_reshape_keeps_parameters_and_computes_the_new_batch(net: ds.Net) -> None:
@@ -191,14 +196,6 @@ def test_interrupted_pass_keeps_the_values_and_the_next_pass_works(
             net.forward(data=data)
     assert np.array_equal(net.params["one"][0].data, params)
     assert np.allclose(net.forward(data=data)["two"], slow(net, data)[1], atol=1e-5)
-
-
-def test_process_ends_with_the_net(file: Path) -> None:
-    net = ds.Net(file, "TEST", devices="cpu")
-    net.forward()
-    process = net._process._running._process  # type: ignore[union-attr]
-    del net
-    assert process.wait(30) is not None
 
 
 MISTAKES = [

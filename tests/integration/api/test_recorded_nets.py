@@ -134,8 +134,10 @@ def test_steps_of_a_solver_are_caffes(process: NetProcess, name: str, monkeypatc
         solver.close()
 
 
-def test_net_of_a_file_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_net_of_a_file_is_the_same(process: NetProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CASES)
+    monkeypatch.setattr(pycaffe.net, "NetProcess", lambda devices: process)
+    monkeypatch.setattr(process, "end", lambda: None)
     archive = archive_of("nets/alex_mini.prototxt", "alex_mini")
     with ds.Net("nets/alex_mini.prototxt", ds.TEST, devices="cpu") as net:
         set_params(net, under(archive, "param"))

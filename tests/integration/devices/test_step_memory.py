@@ -76,17 +76,18 @@ def test_columns_of_convolutions_on_a_cpu_without_onednn_are_as_forecast() -> No
 
 
 def test_the_forecast_knows_whether_tensorflow_starts_with_onednn() -> None:
-    # Only oneDNN's allocator counts bytes.
-    program = "import tensorflow as tf; tf.config.experimental.get_memory_info('CPU:0')"
-    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
-    counts_bytes = done.returncode == 0
-    assert counts_bytes or "Allocator stats not available" in done.stderr, done.stderr[-3000:]
-    assert starts_with_onednn(environment) == counts_bytes
+    import tensorflow as tf
+
+    refusal = ""
+    try:
+        tf.config.experimental.get_memory_info("CPU:0")
+    except (ValueError, tf.errors.OpError) as error:
+        refusal = str(error)
+    assert not refusal or "Allocator stats not available" in refusal
+    assert starts_with_onednn(os.environ) == (not refusal)  # only oneDNN's allocator counts bytes
 
 
+@pytest.mark.long  # TensorFlow waits ten seconds for memory that others may give back
 def test_a_step_that_finds_no_memory_ends_the_run_with_one_message(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.devices.out_of_memory_run", str(tmp_path)],

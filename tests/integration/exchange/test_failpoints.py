@@ -30,6 +30,8 @@ pytestmark = pytest.mark.slow
 WANT = 4
 CYCLES = 12
 """Grants in which a server comes to any place; it is not killed in more than these where it does not."""
+EVERY_SECOND = list(PLACES)[::2]
+"""With each kind of message once: before its line is in the journal, or after."""
 SPANS = [slice(start, min(start + CHUNK, N_PARAMS)) for start in range(0, N_PARAMS, CHUNK)]
 
 
@@ -126,10 +128,11 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, places: Iterable[st
     return off
 
 
+@pytest.mark.parametrize("places", [EVERY_SECOND, pytest.param(list(PLACES), marks=pytest.mark.long)], ids=len)
 def test_what_was_acknowledged_is_in_the_center_once_wherever_the_server_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    *off, uncertain = exact_run(tmp_path, monkeypatch, PLACES)
+    *off, uncertain = exact_run(tmp_path, monkeypatch, places)
     assert (off, uncertain) == ([], 0)
 
 

@@ -23,7 +23,7 @@ from tests.processes import wait_until
 from tests.soak.proxy import Proxy
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, initial_vector, make_settings
 
-TIMEOUT_S = 8.0
+TIMEOUT_S = 4.0
 
 
 @pytest.mark.parametrize("fault", ["is_half_open", "is_held"])

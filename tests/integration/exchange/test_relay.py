@@ -6,7 +6,7 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.server.launch import start_exchange
+from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.channel.handshake import MAGIC
@@ -209,14 +209,19 @@ HANDSHAKE_BYTES = [
 """Magic, version, run, nonce, verdict and proof of the server; nonce and proof of the worker."""
 
 
+@pytest.fixture(scope="module", params=["mac", "off"])
+def handshaking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExchange]:
+    settings = make_settings(tmp_path_factory.mktemp("handshakes"), transport="socket")
+    with start_exchange(settings, initial_vector(), protection=request.param) as running:
+        yield running
+
+
 @pytest.mark.parametrize(("side", "at"), HANDSHAKE_BYTES)
-@pytest.mark.parametrize("protection", ["mac", "off"])
 def test_a_bit_flipped_in_the_handshake_is_tried_again(
-    tmp_path: Path, protection: Protection, side: str, at: int, caplog: pytest.LogCaptureFixture
+    handshaking: RunningExchange, side: str, at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = make_settings(tmp_path, transport="socket")
+    running = handshaking
     with (
-        start_exchange(settings, initial_vector(), protection=protection) as running,
         closing(HandshakeRelay((running.address.host, running.address.port), side, at, 1)) as relay,
         closing(connect(replace(running.address, port=relay.port))) as link,
         caplog.at_level(logging.WARNING),

@@ -19,7 +19,7 @@ from tests.unit.deepspark_ops.exchange.exchange_run import N_PARAMS, make_settin
 
 pytestmark = pytest.mark.slow
 
-WRITE_S, TIMEOUT_S = 3.0, 1.5
+WRITE_S, TIMEOUT_S = 2.0, 1.0
 SLOW_SERVER = f"""
 import time
 from deepspark_ops.exchange.server import process
@@ -51,7 +51,7 @@ def test_no_worker_waits_for_a_slow_disk_and_snapshots_are_of_their_moment(
         options={"push_scale": 1.0},
         transport="socket",
         n_workers=1,
-        schedule=Schedule(max_iter=6, snapshot=2),
+        schedule=Schedule(max_iter=4, snapshot=2),
         exchange_timeout_s=TIMEOUT_S,
     )
     start = np.arange(N_PARAMS, dtype=np.float32)
@@ -69,7 +69,7 @@ def test_no_worker_waits_for_a_slow_disk_and_snapshots_are_of_their_moment(
             assert link.acknowledge(answer)
         link.leave()
         link.close()
-        assert running.wait(60).snapshots == (2, 4, 6)
-    for iteration, moved in ((2, 2), (4, 2 + 4), (6, 2 + 4 + 6)):
+        assert running.wait(60).snapshots == (2, 4)
+    for iteration, moved in ((2, 2), (4, 2 + 4)):
         copied = np.fromfile(PendingSnapshot(settings.work, iteration).center, np.float32)
         np.testing.assert_array_equal(copied, start + np.float32(moved))

@@ -93,40 +93,14 @@ def test_input_contract_says_what_the_model_does_itself(bundle):
     )
 
 
-def test_saved_model_in_a_process_without_our_code_gives_the_evaluation_again(bundle, dataset, tmp_path):
-    images, labels = dataset[1]["test"]
-    np.save(tmp_path / "rgb.npy", images[:, ::-1].transpose(0, 2, 3, 1))
-    script = """
-import sys, numpy as np, tensorflow as tf
+SCRIPT = """
+import json, sys, numpy as np, tensorflow as tf
 model = tf.saved_model.load(sys.argv[1])
-images = np.load(sys.argv[2])
+images = np.load("rgb.npy")
 serve = model.signatures["serving_default"]
 whole = serve(images=tf.constant(images))
 single = [serve(images=tf.constant(images[k:k+1]))["scores"].numpy()[0] for k in range(3)]
-np.savez(sys.argv[3], scores=whole["scores"], classes=whole["classes"], single=single)
-assert not [name for name in sys.modules if name.startswith(("caffe_import", "deepspark_ops"))]
-"""
-    subprocess.run(
-        [sys.executable, "-c", script, bundle.folder / "saved_model", tmp_path / "rgb.npy", tmp_path / "out.npz"],
-        check=True,
-        cwd=tmp_path,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    found = np.load(tmp_path / "out.npz")
-    assert found["scores"].shape == (53, 3)
-    np.testing.assert_allclose(found["scores"].sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_allclose(found["single"], found["scores"][:3], rtol=1e-4)  # other batch, other order of sums
-    np.testing.assert_array_equal(found["classes"], found["scores"].argmax(axis=1))
-    metrics = json.loads((bundle.folder / "metrics.json").read_text())
-    assert (found["classes"] == labels).mean() == pytest.approx(metrics["top1"])
-    loss = -np.log(found["scores"][np.arange(53), labels]).mean()
-    assert loss == pytest.approx(metrics["loss"], rel=1e-4)
-
-
-def test_a_request_that_the_model_cannot_take_is_refused_and_ends_no_process(bundle, tmp_path):
-    script = """
-import json, sys, tensorflow as tf
-serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+np.savez("out.npz", scores=whole["scores"], classes=whole["classes"], single=single)
 told = []
 for dtype, shape in json.loads(sys.argv[2]):
     try:
@@ -135,7 +109,13 @@ for dtype, shape in json.loads(sys.argv[2]):
     except tf.errors.InvalidArgumentError as error:
         told.append(str(error))
 print(json.dumps(told))
+assert not [name for name in sys.modules if name.startswith(("caffe_import", "deepspark_ops"))]
 """
+
+
+@pytest.fixture(scope="module")
+def requests(bundle):
+    """Types and shapes of requests: one that the model takes, one of another type, and ones of wrong shapes."""
     height, width, channels = bundle.manifest.inputs[0].shape[1:]
     good = [2, height, width, channels]
     wrong = [
@@ -148,20 +128,46 @@ print(json.dumps(told))
         [2, height, width, 1],
         [0, *good[1:]],
     ]
-    requests = json.dumps([["uint8", good], ["float32", good], *(["uint8", shape] for shape in wrong)])
+    return [("uint8", good), ("float32", good), *(("uint8", shape) for shape in wrong)]
+
+
+@pytest.fixture(scope="module")
+def without_our_code(bundle, dataset, requests, tmp_path_factory):
+    """What a process without our code gets from the SavedModel: scores of the images, and what is said of requests."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    images, _ = dataset[1]["test"]
+    np.save(folder / "rgb.npy", images[:, ::-1].transpose(0, 2, 3, 1))
     done = subprocess.run(
-        [sys.executable, "-c", script, bundle.folder / "saved_model", requests],
-        cwd=tmp_path,
+        [sys.executable, "-c", SCRIPT, bundle.folder / "saved_model", json.dumps(requests)],
+        cwd=folder,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    taken, other_type, *refusals = json.loads(done.stdout)
+    return np.load(folder / "out.npz"), json.loads(done.stdout)
+
+
+def test_saved_model_in_a_process_without_our_code_gives_the_evaluation_again(bundle, dataset, without_our_code):
+    _, labels = dataset[1]["test"]
+    found, _ = without_our_code
+    assert found["scores"].shape == (53, 3)
+    np.testing.assert_allclose(found["scores"].sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(found["single"], found["scores"][:3], rtol=1e-4)  # other batch, other order of sums
+    np.testing.assert_array_equal(found["classes"], found["scores"].argmax(axis=1))
+    metrics = json.loads((bundle.folder / "metrics.json").read_text())
+    assert (found["classes"] == labels).mean() == pytest.approx(metrics["top1"])
+    loss = -np.log(found["scores"][np.arange(53), labels]).mean()
+    assert loss == pytest.approx(metrics["loss"], rel=1e-4)
+
+
+def test_a_request_that_the_model_cannot_take_is_refused_and_ends_no_process(bundle, requests, without_our_code):
+    height, width, channels = bundle.manifest.inputs[0].shape[1:]
+    _, (taken, other_type, *refusals) = without_our_code
     assert taken == "taken"
     assert "expected to be a uint8 tensor but is a float tensor" in other_type
-    for shape, refusal in zip(wrong, refusals, strict=True):
+    for (_, shape), refusal in zip(requests[2:], refusals, strict=True):
         found = " ".join(map(str, shape))
         assert f"has shape] [{found}] [allowed: (N, {height}, {width}, {channels}) with N of at least 1" in refusal
 

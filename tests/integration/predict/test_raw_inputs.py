@@ -169,7 +169,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kind", CASES)
+# Of two kinds that differ in how their files are opened alone, one: the readers' own tests have the rest.
+OF_ONE_READER = {"idx_of_its_size", "tar", "leveldb"}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.long if kind in OF_ONE_READER else []) for kind in CASES]
+)
 def test_raw_records_get_the_answers_of_the_evaluation(tmp_path, kind):
     write, options, transform, asked = CASES[kind]
     source = write(tmp_path / "source")

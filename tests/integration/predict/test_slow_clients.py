@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from contextlib import ExitStack, closing, contextmanager
 import numpy as np
 import pytest
 
-UPLOAD_TIMEOUT_S = 20.0
+PATIENT_S, HASTY_S = 20.0, 2.0
+"""Timeouts of the two servers that the tests share."""
 N_SLOW = 70
 BODY = json.dumps({"instance": np.zeros((2, 3, 3), int).tolist()}).encode()
 HEADERS = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
@@ -21,13 +23,25 @@ WAIT_S = 60
 
 
 @contextmanager
-def serving(folder, upload_timeout_s):
-    command = [sys.executable, "-m", "tests.integration.predict.fake_server", str(folder), str(upload_timeout_s)]
+def serving(folder, timeout_s):
+    command = [sys.executable, "-m", "tests.integration.predict.fake_server", str(folder), str(timeout_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             yield server.stdout.readline().strip()
         finally:
             server.kill()
+
+
+@pytest.fixture(scope="module")
+def patient_server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("patient"), PATIENT_S) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def hasty_server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("hasty"), HASTY_S) as url:
+        yield url
 
 
 def ask(url, body=None):
@@ -36,13 +50,24 @@ def ask(url, body=None):
         return answer.read().decode()
 
 
+def connection_to(url):
+    return closing(socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), WAIT_S))
+
+
 def slow_clients(stack, url, start):
     """Return connections that have sent this, and send no more."""
-    address = ("127.0.0.1", int(url.rpartition(":")[2]))
-    clients = [stack.enter_context(closing(socket.create_connection(address, WAIT_S))) for _ in range(N_SLOW)]
+    clients = [stack.enter_context(connection_to(url)) for _ in range(N_SLOW)]
     for client in clients:
         client.sendall(start)
     return clients
+
+
+def n_answered(url):
+    """Return how many predictions the server has answered; it has refused nobody."""
+    metrics = ask(f"{url}/metrics")
+    assert 'code="503"' not in metrics
+    counts = re.findall(r'deepspark_requests_total\{path="/v1/predict",code="200"\} (\d+)', metrics)
+    return int(counts[0]) if counts else 0
 
 
 def read_to_end(client):
@@ -53,32 +78,22 @@ def read_to_end(client):
 
 
 @pytest.mark.parametrize("start", [HEADERS + b"\r\n{", HEADERS + b"Expect: 100-continue\r\n\r\n", HEADERS])
-def test_slow_clients_keep_nobody_out(tmp_path, start):
+def test_slow_clients_keep_nobody_out(patient_server, start):
     """They stop after the headers and one byte, after the headers, or within the headers."""
-    with serving(tmp_path, UPLOAD_TIMEOUT_S) as url, ExitStack() as stack:
-        port = int(url.rpartition(":")[2])
-        slow = [
-            stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), WAIT_S))) for _ in range(N_SLOW)
-        ]
-        for client in slow:
-            client.sendall(start)
+    url = patient_server
+    n_before = n_answered(url)
+    with ExitStack() as stack:
+        slow_clients(stack, url, start)
         for _ in range(20):
             assert len(json.loads(ask(f"{url}/v1/predict", BODY))["predictions"]) == 1
             assert json.loads(ask(f"{url}/health")) == {"status": "ok"}
-        metrics = ask(f"{url}/metrics")
-    assert 'deepspark_requests_total{path="/v1/predict",code="200"} 20' in metrics
-    assert 'code="503"' not in metrics
+        assert n_answered(url) == n_before + 20
 
 
-def test_slow_clients_are_given_up(tmp_path):
-    with serving(tmp_path, 2.0) as url, ExitStack() as stack:
-        port = int(url.rpartition(":")[2])
-        slow = [
-            stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), WAIT_S))) for _ in range(N_SLOW)
-        ]
-        for client in slow:
-            client.sendall(HEADERS + b"\r\n{")
-        answers = [read_to_end(client) for client in slow]
+def test_slow_clients_are_given_up(hasty_server):
+    url = hasty_server
+    with ExitStack() as stack:
+        answers = [read_to_end(client) for client in slow_clients(stack, url, HEADERS + b"\r\n{")]
         assert {answer.split(b"\r\n")[0] for answer in answers} == {b"HTTP/1.1 408 Request Timeout"}
         of_room = [b"other requests of the same client needed the room" in answer for answer in answers]
         late = [b"1 bytes of the body were here after 2 s" in answer for answer in answers]
@@ -114,11 +129,10 @@ def drip(client, line):
 
 
 @pytest.mark.parametrize("start", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
-def test_headers_that_never_end_are_given_up(tmp_path, start):
+def test_headers_that_never_end_are_given_up(hasty_server, start):
     """The first headers of a connection, or those of a further request."""
-    with serving(tmp_path, 2.0) as url, ExitStack() as stack:
-        address = ("127.0.0.1", int(url.rpartition(":")[2]))
-        client = stack.enter_context(closing(socket.create_connection(address, WAIT_S)))
+    url = hasty_server
+    with connection_to(url) as client:
         if start:
             client.sendall(start)
             assert read_until(client, b'{"status":"ok"}').startswith(b"HTTP/1.1 200 OK")
@@ -129,36 +143,33 @@ def test_headers_that_never_end_are_given_up(tmp_path, start):
         assert json.loads(ask(f"{url}/health")) == {"status": "ok"}
 
 
-def test_a_connection_without_a_byte_is_closed_and_large_headers_are_refused(tmp_path):
-    with serving(tmp_path, 2.0) as url, ExitStack() as stack:
-        address = ("127.0.0.1", int(url.rpartition(":")[2]))
-        silent, endless = (stack.enter_context(closing(socket.create_connection(address, WAIT_S))) for _ in range(2))
+def test_a_connection_without_a_byte_is_closed_and_large_headers_are_refused(hasty_server):
+    with connection_to(hasty_server) as silent, connection_to(hasty_server) as endless:
         endless.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X-Large: 1\r\n" * 6_000)
         assert endless.recv(1 << 16).startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
         assert read_to_end(silent) == b""
 
 
-def test_a_slow_body_is_no_slow_header(tmp_path):
+def test_a_slow_body_is_no_slow_header(hasty_server):
     """Headers came at once; the body has a deadline of its own, and the connection serves a further request."""
-    with serving(tmp_path, 3.0) as url, closing(http.client.HTTPConnection(url.removeprefix("http://"))) as client:
+    with closing(http.client.HTTPConnection(hasty_server.removeprefix("http://"))) as client:
         for _ in range(2):
             client.putrequest("POST", "/v1/predict")
             client.putheader("Content-Type", "application/json")
             client.putheader("Content-Length", str(len(BODY)))
             client.endheaders()
             for part in (BODY[:5], BODY[5:]):
-                time.sleep(1.0)  # two requests last longer than the deadline of headers
+                time.sleep(0.3 * HASTY_S)  # two requests last longer than the deadline of headers
                 client.send(part)
             answer = client.getresponse()
             assert (answer.status, len(json.loads(answer.read())["predictions"])) == (200, 1)
 
 
-def test_a_page_of_another_site_reaches_nothing(tmp_path):
+def test_a_page_of_another_site_reaches_nothing(patient_server):
     foreign = {"Host": "evil.example", "Origin": "http://evil.example", "Content-Type": "application/json"}
-    with serving(tmp_path, UPLOAD_TIMEOUT_S) as url:
-        for headers, status in [(foreign, 421), ({**foreign, "Host": url.removeprefix("http://")}, 403)]:
-            request = urllib.request.Request(f"{url}/v1/predict", data=BODY, headers=headers)
-            with pytest.raises(urllib.error.HTTPError) as caught:
-                urllib.request.urlopen(request, timeout=WAIT_S)
-            with caught.value as answer:
-                assert answer.code == status
+    for headers, status in [(foreign, 421), ({**foreign, "Host": patient_server.removeprefix("http://")}, 403)]:
+        request = urllib.request.Request(f"{patient_server}/v1/predict", data=BODY, headers=headers)
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(request, timeout=WAIT_S)
+        with caught.value as answer:
+            assert answer.code == status

@@ -1,12 +1,21 @@
-"""The small dataset that several files train on."""
+"""The small dataset that several files train on, and nets that the runs of a file share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.small_run import make_dataset
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nets_are_compiled_once() -> Iterator[None]:
+    from tests.integration.train.shared_nets import nets_compiled_once  # TensorFlow
+
+    with nets_compiled_once():
+        yield
 
 
 @pytest.fixture(scope="module")

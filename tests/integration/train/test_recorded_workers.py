@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,9 @@ import pytest
 from deepspark_ops.config.train import TrainConfig
 from tests.integration.train.in_process import Finished, run_in_process
 from tests.integration.train.recorded_order import Turns
-from tests.integration.train.shared_nets import nets_compiled_once
 from tests.integration.train.test_exactness import SOLVERS, assert_same_state, config_for_solver, losses
 
 pytestmark = pytest.mark.tf
-
-
-@pytest.fixture(autouse=True)
-def _nets_are_compiled_once() -> Iterator[None]:
-    with nets_compiled_once():
-        yield
 
 
 N_WORKERS = 3

@@ -123,7 +123,8 @@ def training(folder: Path, overrides: str, *, engine: str = "spark", **config: o
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+# That a worker process is started again is also in test_exactness.py, bit for bit.
+@pytest.mark.parametrize("engine", ["spark", pytest.param("process", marks=pytest.mark.long)])
 def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(engine: str, tmp_path: Path) -> None:
     config: dict[str, Any] = {"n_workers": 2, "comm_period": 2, "grant_timeout_s": 200.0, "exchange_timeout_s": 200.0}
     job = training(tmp_path, "max_iter: 3000 snapshot: 1000", engine=engine, **config)
@@ -208,7 +209,7 @@ def test_a_host_without_the_python_is_one_message_and_not_a_start_for_ever(
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.long), "process"])
 def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(engine: str, tmp_path: Path) -> None:
     job = training(tmp_path, "max_iter: 60000 snapshot: 500", engine=engine, n_workers=1)
     job.wait_for(r"driver snapshot clock=500 ")
@@ -318,7 +319,7 @@ def test_port_taken_is_one_message(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        job = training(tmp_path, "max_iter: 10", listen_port=port)
+        job = training(tmp_path, "max_iter: 10", engine="process", listen_port=port)
         assert job.wait() == 2
     (message,) = job.error_lines
     assert f"listen_port={port}" in message

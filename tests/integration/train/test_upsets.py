@@ -95,13 +95,8 @@ def test_a_minibatch_of_nan_costs_a_worker_of_elastic_averaging_its_steps_and_ot
         assert re.match(r"worker 1: loss is nan at minibatch \d+ \(learning_rate=", finished.outcomes[1].message)
 
 
-@pytest.mark.parametrize("transport", ["shm", "socket"])
-def test_a_process_with_a_minibatch_of_nan_begins_again_at_the_center(
-    transport: str, dataset: Path, tmp_path: Path
-) -> None:
-    config = config_for_solver(
-        tmp_path / "run", dataset, "SGD", n_workers=2, transport=transport, overrides="max_iter: 200 snapshot: 200"
-    )
+def test_a_process_with_a_minibatch_of_nan_begins_again_at_the_center(dataset: Path, tmp_path: Path) -> None:
+    config = config_for_solver(tmp_path / "run", dataset, "SGD", n_workers=2, overrides="max_iter: 200 snapshot: 200")
     train_in_processes(config, prepare=spoil_the_first_minibatch)
     (warning,) = warnings_of(config.run_dir)
     assert re.match(BEGINS_AGAIN, warning)
@@ -177,7 +172,7 @@ def test_clock_jumps_and_a_removed_events_file_change_nothing(
     assert {event.clock for event in finished.events("loss")} <= set(range(20, MAX_ITER))
 
 
-@pytest.mark.parametrize("is_renamed", [False, True])
+@pytest.mark.parametrize("is_renamed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_run_whose_folder_is_removed_ends_with_one_message(dataset: Path, tmp_path: Path, is_renamed: bool) -> None:
     config = config_for_solver(
         tmp_path / "run", dataset, "SGD", overrides="max_iter: 10000000 snapshot: 50 display: 50"

@@ -22,7 +22,7 @@ from tests.fuzz.reader import Reader
 from tests.fuzz.worker import content_of, one_input, run_inputs
 from tests.paths import FIXTURES
 
-SMALL_S = 5.0
+SMALL_S = 3.0
 KEPT = sorted((FIXTURES / "fuzz").glob("*/*.bin"))
 
 

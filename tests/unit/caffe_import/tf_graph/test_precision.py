@@ -25,12 +25,18 @@ pytestmark = pytest.mark.tf
 
 DTYPES: dict[Precision, type] = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 SIXTEEN_BITS = pytest.mark.parametrize("precision", list(DTYPES))
-ON_EITHER_KIND = pytest.mark.usefixtures("_kernels")
 
 
-@pytest.fixture(params=["as the device does", "float32 kernels"])
+def on_either_kind(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test of a precision on both kinds of kernels: those that compute in float32 cast to either type alike."""
+    kinds = [*((precision, "as the device does") for precision in DTYPES), ("bfloat16", "float32 kernels")]
+    with_kinds = pytest.mark.parametrize(("precision", "_kernels"), kinds, indirect=["_kernels"])
+    return with_kinds(pytest.mark.usefixtures("_kernels")(test))
+
+
+@pytest.fixture
 def _kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute with what the device has, and as a device without kernels that add up in float32."""
+    """Compute with what the device has, or as a device without kernels that add up in float32."""
     if request.param == "float32 kernels":
         monkeypatch.setattr(tested, "adds_up_in_float32", lambda dtype, device: False)
 
@@ -64,8 +70,7 @@ CONVOLVED = {
 }  # fmt: skip
 
 
-@ON_EITHER_KIND
-@SIXTEEN_BITS
+@on_either_kind
 @pytest.mark.parametrize("case", list(CONVOLVED))
 def test_a_convolution_is_the_sum_of_rounded_values_rounded(case: str, precision: Precision) -> None:
     options, slow, bottom, weights = CONVOLVED[case]
@@ -95,8 +100,7 @@ def test_a_depthwise_convolution_too(layer_type: str, precision: Precision) -> N
     )
 
 
-@ON_EITHER_KIND
-@SIXTEEN_BITS
+@on_either_kind
 @pytest.mark.parametrize("group", [1, 4])
 def test_a_deconvolution_too(group: int, precision: Precision) -> None:
     check_layer(
@@ -110,8 +114,7 @@ def test_a_deconvolution_too(group: int, precision: Precision) -> None:
     )
 
 
-@ON_EITHER_KIND
-@SIXTEEN_BITS
+@on_either_kind
 def test_an_inner_product_too(precision: Precision) -> None:
     check_layer(
         'type: "InnerProduct" top: "n0" inner_product_param { num_output: 5 }',
@@ -122,8 +125,7 @@ def test_an_inner_product_too(precision: Precision) -> None:
     )
 
 
-@ON_EITHER_KIND
-@SIXTEEN_BITS
+@on_either_kind
 @pytest.mark.parametrize(
     ("text", "bottom", "blobs", "n_terms"),
     [
@@ -233,8 +235,7 @@ layer { name: "power" type: "Power" bottom: "conv" top: "conv" power_param { pow
 """
 
 
-@ON_EITHER_KIND
-@SIXTEEN_BITS
+@on_either_kind
 def test_gradients_that_read_overwritten_memory_mix_dtypes(precision: Precision) -> None:
     exact, found = run_both(IN_PLACE, precision, "conv", (2, 4, 4, 4))
     # TanH saturates, and the square doubles an error: some roundings more than a product has.

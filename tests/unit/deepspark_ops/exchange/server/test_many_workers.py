@@ -141,14 +141,15 @@ def test_a_day_of_a_run_takes_no_more_memory_than_its_first_hours(
                         crew.coordinator.heartbeat(slow)
                     elif worker != silent or minute >= 30:
                         take_turn(crew, worker)
-            gc.collect()
-            sizes.append(tracemalloc.get_traced_memory()[0])
+            if hour in (10, 23):  # a collection takes long beside TensorFlow's objects
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
     journal = crew.coordinator.settings.journal().stat().st_size
     status = crew.coordinator.status()
     assert (status["reissued_grants"], len(status["snapshots"]) > 10) == (23, True)
-    assert sizes[-1] - sizes[10] < 32_000, sizes
+    assert sizes[1] - sizes[0] < 32_000, sizes
     assert journal < 100_000
 
 
