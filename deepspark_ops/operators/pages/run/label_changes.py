@@ -12,10 +12,9 @@ from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.evaluate.task_pages.report_name import with_name
 from deepspark_ops.operators.pages.addresses import find_run
 from deepspark_ops.operators.tasks.run_plan import Places
-from deepspark_ops.run_index.summary import summarize
+from deepspark_ops.run_index.run_text import run_name
 from deepspark_ops.run_label.label import RunLabel, read_label, write_label
 from deepspark_ops.run_paths import RunPaths, write_text_whole
-from deepspark_ops.run_view.reading import RunReading
 
 MOST_RUNS = 500
 """Runs that a single request archives."""
@@ -72,5 +71,4 @@ class LabelChanges:
 def _rename_report(run_dir: Path, label: RunLabel) -> None:
     path = RunPaths(run_dir).evaluation / REPORT_NAME
     if path.is_file():
-        name = summarize(RunReading(run_dir), run_dir).shown_name()
-        write_text_whole(path, with_name(regular_text(path), name, label.tags))
+        write_text_whole(path, with_name(regular_text(path), run_name(run_dir), label.tags))
