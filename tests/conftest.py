@@ -37,6 +37,8 @@ _AIRFLOW_HOME = pytest.StashKey[str]()
 _AIRFLOW_SESSION = pytest.StashKey[AirflowSession]()
 _KINDS_BY_LENGTH = ("e2e", "integration", "parity", "architecture", "unit")
 """By how long a test file of theirs runs."""
+_ONE_PROCESS = ("tests/integration/ingest/",)
+"""Folders whose files share a fixture that costs more than their tests: a Spark."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -141,6 +143,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: (_KINDS_BY_LENGTH.index(kind_of_path(item.path)), item.path not in slow))
     else:
         items.sort(key=lambda item: KINDS.index(kind_of_path(item.path)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give a file's tests to one process, and all tests of the folders in ``_ONE_PROCESS``."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class SharedFiles(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folders = [folder for folder in _ONE_PROCESS if nodeid.startswith(folder)]
+            return folders[0] if folders else super()._split_scope(nodeid)
+
+    return SharedFiles(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +25,7 @@ ALLOWED_DIFFERENCE: Final = 1e-3
 
 
 class BlobAnswer:
-    """Computes the values of a deploy net's blobs. Safe to share between threads.
+    """Computes the values of a deploy net's blobs. For one thread.
 
     Attributes:
         shapes: (name, shape without the batch axis) of each wanted blob.
@@ -55,7 +54,6 @@ class BlobAnswer:
         self._tables = [table_of_input(sample.contract, config.bundle) for sample in form.inputs]
         self._form = form
         self._config = config
-        self._check_lock = Lock()
         self._is_checked = False
 
     def __call__(self, samples: Sequence[Parts]) -> dict[str, Any]:
@@ -66,10 +64,8 @@ class BlobAnswer:
                 feed[row] = self._fed(parts[at], at)
             feed[len(samples) :] = feed[len(samples) - 1]
         blobs = self._forward(feeds)
-        with self._check_lock:
-            if not self._is_checked:
-                self._check(samples, blobs[self._probability])
-                self._is_checked = True
+        if not self._is_checked:
+            self._check(samples, blobs[self._probability])
         return {name: blobs[name][: len(samples)].reshape(len(samples), -1) for name, _ in self.shapes}
 
     def _fed(self, values: Values, at: int) -> Values:
@@ -98,3 +94,4 @@ class BlobAnswer:
                 f" {difference:.2g} relative to the largest; allowed: {ALLOWED_DIFFERENCE:g}; export again"
             )
             raise DataError(msg)
+        self._is_checked = True

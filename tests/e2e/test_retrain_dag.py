@@ -70,6 +70,7 @@ def test_a_run_by_time_is_approved_and_put_into_production(airflow: AirflowInsta
     assert (listed["figure"]["name"], listed["accuracy"]) == ("mse", None)
 
 
+@pytest.mark.long
 def test_the_next_run_by_data_reads_an_event_that_airflow_did_not_give_it(airflow: AirflowInstance) -> None:
     first = first_run(airflow)
     source = SmallExample(airflow.base / "retrain").conf()["source"]

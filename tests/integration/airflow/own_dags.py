@@ -1,7 +1,7 @@
 """DAGs as a user writes them, run by ``dag.test()``; the stages' own processes are left out.
 
 A script: ``python -m tests.integration.airflow.own_dags RESULT.json``, in the AIRFLOW_HOME of a test, whose DAGs folder
-has this file. Airflow parses it, too.
+has this file. Airflow parses it, too. The script makes Airflow's database first.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import asyncio
 import json
 import sys
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from airflow.sdk import DAG, Asset, TaskGroup, task
+from packaging.version import Version
 
 from deepspark_ops.operators import (
     DeepSparkCheckOperator,
@@ -80,6 +83,17 @@ with DAG("waits", schedule=None) as waits:
 DAGS = (alone, two, grouped, mapped, taskflow, waits)
 
 
+def make_database() -> None:
+    """Make Airflow's database by Airflow's command, in this process, which has loaded Airflow."""
+    from airflow.__main__ import main as airflow
+
+    # dag.test() of the first versions of Airflow 3.1 wants the DAGs in the database.
+    is_early = Version(version("apache-airflow-core")) < Version("3.1.8")
+    for arguments in (("db", "migrate"), *([("dags", "reserialize")] if is_early else [])):
+        with mock.patch.object(sys, "argv", ["airflow", *arguments]):
+            airflow()
+
+
 def main(result: Path) -> None:
     """Run every DAG to its end, and write what its stages ran with and what its tasks returned."""
     from deepspark_ops.operators import check
@@ -142,4 +156,5 @@ def main(result: Path) -> None:
 
 
 if __name__ == "__main__":
+    make_database()
     main(Path(sys.argv[1]))

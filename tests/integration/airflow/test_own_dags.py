@@ -7,12 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.version import Version
 
 from deepspark_ops.run_view.stage_status import read_statuses
 from tests.paths import ROOT
@@ -60,16 +58,18 @@ def own_runs(tmp_path_factory: pytest.TempPathFactory) -> OwnRuns:
         "PYTHONPATH": str(ROOT),
     }
     result = folder / "result.json"
-    script = ["-m", "tests.integration.airflow.own_dags", str(result)]
-    # dag.test() of the first versions of Airflow 3.1 wants the DAGs in the database.
-    is_early = Version(version("apache-airflow-core")) < Version("3.1.8")
-    serialize = [["-m", "airflow", "dags", "reserialize"]] if is_early else []
-    for command in (["-m", "airflow", "db", "migrate"], *serialize, script):
-        done = subprocess.run(
-            [sys.executable, *command], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, check=False, timeout=400,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-8000:]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.airflow.own_dags", str(result)],
+        env=environment,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
     return OwnRuns(folder / "home", json.loads(result.read_text()))
 
 

@@ -42,13 +42,12 @@ def work(index, rows):
     yield index
 
 def run(path):
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
     global folder
     folder = str(path)
     Path(folder, "driver").write_text(str(os.getpid()))
     Path(folder, "jvm").write_text(str(os.getppid()))
-    context = SparkSession.builder.getOrCreate().sparkContext
-    job = context.parallelize(range(2), 2).mapPartitionsWithIndex(work)
+    job = SparkContext.getOrCreate().parallelize(range(2), 2).mapPartitionsWithIndex(work)
     threading.Thread(target=job.collect, daemon=True).start()
     time.sleep(600)  # a driver that does not talk to the JVM just now would not see it go
 
@@ -86,7 +85,8 @@ def start_stage(tmp_path: Path, application: str, argument: Path) -> subprocess.
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+# A Python process without a handler ends by SIGTERM as by SIGKILL: its children hear of both ends in one way.
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_nothing_outlives_a_killed_task_process(tmp_path: Path, number: signal.Signals) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()

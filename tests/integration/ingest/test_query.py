@@ -1,7 +1,5 @@
 """Which SQL a query may be: one SELECT over the source, tables of the catalog and allowed files."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
@@ -13,27 +11,35 @@ from tests.reference.table_files import write_table
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.fixture
-def rows(context, tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return the folder of the files that the queries name."""
+    folder = tmp_path_factory.mktemp("tables")
+    write_table(folder / "data" / "t.parquet", pa.table({"a": [1, 2, 3], "label": [0, 1, 0]}))
+    write_table(folder / "shared" / "more.parquet", pa.table({"a": [7]}))
+    write_table(folder / "secret" / "s.parquet", pa.table({"a": [99]}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(context, folder):
     """Return a function that gives the rows of a query over a table of three rows, in Airflow's confinement."""
     from deepspark_ops.ingest.tables.spark_job import open_table
     from deepspark_ops.processes.spark_context import SparkOnDemand
 
-    source = write_table(tmp_path / "data" / "t.parquet", pa.table({"a": [1, 2, 3], "label": [0, 1, 0]}))
-    write_table(tmp_path / "shared" / "more.parquet", pa.table({"a": [7]}))
-    write_table(tmp_path / "secret" / "s.parquet", pa.table({"a": [99]}))
+    source = folder / "data" / "t.parquet"
 
     def answer(query: str, *, confined: bool = True):
-        files = ListedFiles(allowed_root=(tmp_path / "shared",), confined=confined)
-        text = query.replace("TMP", str(tmp_path))
-        config = IngestConfig(source=source, query=text, output=tmp_path / "out", listed_files=files)
+        files = ListedFiles(allowed_root=(folder / "shared",), confined=confined)
+        text = query.replace("TMP", str(folder))
+        config = IngestConfig(source=source, query=text, output=folder / "out", listed_files=files)
         table = open_table(SparkOnDemand.running(context), config, config.source)
         return sorted(tuple(row) for row in table.frame.collect())
 
     return answer
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def shop(context):
     """Make a table of the catalog, ``shop.customers``."""
     from pyspark.sql import SparkSession
@@ -92,21 +98,21 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("query", REFUSED)
-def test_any_other_statement_is_refused_before_spark_runs_it(rows, shop, tmp_path, query):
+def test_any_other_statement_is_refused_before_spark_runs_it(rows, shop, folder, query):
     with pytest.raises(ConfigError) as error:
         rows(query)
     assert REFUSED[query] in str(error.value)
-    assert not (tmp_path / "stolen").exists()
+    assert not (folder / "stolen").exists()
 
 
-def test_a_person_at_the_command_line_names_any_file_but_changes_nothing(rows, tmp_path):
+def test_a_person_at_the_command_line_names_any_file_but_changes_nothing(rows, folder):
     assert rows("SELECT a FROM parquet.`TMP/secret/s.parquet`", confined=False) == [(99,)]
     with pytest.raises(ConfigError, match="one SELECT statement that only reads"):
         rows("INSERT OVERWRITE DIRECTORY 'TMP/stolen' USING csv SELECT * FROM source", confined=False)
-    assert not (tmp_path / "stolen").exists()
+    assert not (folder / "stolen").exists()
 
 
-def test_a_link_in_an_allowed_folder_does_not_lead_out_of_it(rows, tmp_path):
-    Path(tmp_path / "shared" / "link.parquet").symlink_to(tmp_path / "secret" / "s.parquet")
+def test_a_link_in_an_allowed_folder_does_not_lead_out_of_it(rows, folder):
+    (folder / "shared" / "link.parquet").symlink_to(folder / "secret" / "s.parquet")
     with pytest.raises(ConfigError, match="no table of the catalog"):
         rows("SELECT a FROM parquet.`TMP/shared/link.parquet`")
