@@ -17,6 +17,8 @@ from caffe_import.net.initial_vector import initial_vector  # noqa: E402
 from caffe_import.solver.solver_spec import solver_spec  # noqa: E402
 from caffe_import.tf_graph.predict import compile_fixed_forward  # noqa: E402
 from caffe_import.tf_graph.train_step import compile_training  # noqa: E402
+from deepspark_ops.processes.ahead import mapped_ahead  # noqa: E402
+from deepspark_ops.processes.batch_passes import passes_at_once  # noqa: E402
 
 SOLVER = 'type: "SGD" base_lr: 0.0001 momentum: 0.9 weight_decay: 0.0005 lr_policy: "fixed" max_iter: 100000000'
 STEPS_PER_CALL = 10
@@ -30,6 +32,7 @@ def main(name: str, n_threads: int) -> None:
     scores_of = forward_net(net, spec)
     first = initial_vector(scores_of, seed=1)
     passes = compile_fixed_forward(scores_of, first, n_threads=n_threads, outputs=[scores_blob(spec)])
+    n_at_once = passes_at_once(scores_of.blob_shapes.values(), n_threads, is_host=True)
     state = function.initial_state(initial_vector(spec, seed=1))
     fed = feeds(net, spec)
     per_call = min(STEPS_PER_CALL, net.n_batches)
@@ -51,8 +54,10 @@ def main(name: str, n_threads: int) -> None:
         return float(outputs.losses[0])
 
     def forward(n_steps: int) -> None:
-        for number in range(n_steps):
-            passes({blob: values[number % net.n_batches] for blob, values in fed.items()})
+        """Compute batches as ``deepspark evaluate`` does, several at a time where a pass leaves cores idle."""
+        batches = ({blob: values[k % net.n_batches] for blob, values in fed.items()} for k in range(n_steps))
+        for _ in mapped_ahead(batches, passes, n_threads=n_at_once):
+            pass
 
     n_weights = sum(entry.size for entry in spec.params.entries if entry.kind == "weight")
     serve({"step": step, "forward": forward}, {"version": tf.__version__, "n_weights": n_weights}, lambda: step(1))

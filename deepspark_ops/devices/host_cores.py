@@ -1,11 +1,10 @@
-"""Cores of this process, a worker's share of the cores, and parallel passes that fill the cores. No framework."""
+"""Cores of this process, and a worker's share of the cores. No framework."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from math import prod
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,10 +13,6 @@ from deepspark_ops.devices.cgroups import cgroup_folders
 Threads = Literal["auto"] | int
 """``TrainConfig.threads_per_worker``."""
 _UNLIMITED: Final = float("inf")
-_FLOAT_BYTES: Final = 4
-MOST_PASS_BYTES: Final = 256 * 2**20
-"""Bytes of a forward pass' blobs. Larger nets compute one pass at a time: a second pass would need much memory, and the
-kernels of such a net fill the cores."""
 
 
 def host_cores(root: Path = Path("/")) -> int:
@@ -40,21 +35,6 @@ def share_of_cores(requested: Threads, cores: int, n_workers: int) -> int:
         (5, 1, 6)
     """
     return max(1, cores // n_workers) if requested == "auto" else requested
-
-
-def passes_at_once(shapes: Iterable[Sequence[int]], n_threads: int, *, is_host: bool) -> int:
-    """Return the number of parallel forward passes: 2 if a pass leaves cores idle, else 1.
-
-    Between kernels, and in the Python code around a pass, most cores wait: on two cores cifar10_quick with batches of
-    100 keeps 1.6 cores busy.
-
-    Args:
-        shapes: Shapes of the net's blobs, with the batch size of the computation; float32.
-        n_threads: Cores for this process.
-        is_host: Does the CPU compute? Kernels of a GPU run one after another anyway.
-    """
-    n_bytes = _FLOAT_BYTES * sum(prod(shape) for shape in shapes)
-    return 2 if is_host and n_threads > 1 and n_bytes <= MOST_PASS_BYTES else 1
 
 
 def _quotas(root: Path) -> Iterator[float]:

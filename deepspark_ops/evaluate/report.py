@@ -23,6 +23,7 @@ from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.task_pages.pages import task_page
 from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Section, Tile, shown
+from deepspark_ops.evaluate.task_pages.report_name import report_name
 from deepspark_ops.evaluate.task_pages.sample_groups import SampleGroups, cell_id, class_id
 from deepspark_ops.evaluate.task_pages.slices import slice_sections
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
@@ -68,13 +69,13 @@ def render_report(
     """
     scored = metrics.scored
     groups = groups or SampleGroups()
-    links = groups.links()
+    links, title = groups.links(), name or scored.net or scored.run
     classes = classes_of(metrics)
     names = [] if classes is None else [report.name for report in classes.classes]
     page = None if classes is not None else task_page(metrics, examples or {}, links)
     return _page().render(
-        title=name or scored.net or scored.run,
-        tags=tags,
+        title=title,
+        name=report_name(title, tags),
         style=Markup(resources.files("deepspark_ops.evaluate").joinpath("report.css").read_text(encoding="utf-8")),
         metrics=metrics,
         scored=scored,

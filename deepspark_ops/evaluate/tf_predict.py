@@ -18,10 +18,10 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices
 from caffe_import.tf_graph.predict import compile_fixed_forward, compile_forward
 from deepspark_ops.config.evaluate import EvaluateConfig
-from deepspark_ops.devices.host_cores import passes_at_once
 from deepspark_ops.evaluate.tasks.answers import activated, wanted_blobs
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
+from deepspark_ops.processes.batch_passes import passes_at_once
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,16 @@ def read_health(port: int) -> Mapping[str, str]:
     except (OSError, ValueError):
         return {}
     return {part: str((state or {}).get("status")) for part, state in health.items()}
+
+
+def prepare_for_tasks(port: int) -> None:
+    """Have the API server build the application that tasks call; it takes seconds, and the first call does it.
+
+    The first task would wait for it. A server that does not answer in time is left to the tasks, which try again.
+    """
+    address = f"http://{HOST}:{port}/execution/health"
+    with suppress(OSError, HTTPException), urllib.request.urlopen(address, timeout=_CALL_TIMEOUT_S):
+        pass
 
 
 def quoted(run_id: str) -> str:

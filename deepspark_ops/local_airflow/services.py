@@ -14,13 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol, TextIO
 
 from caffe_import.files.regular_file import LIST_BYTES, regular_text
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.local_airflow.api import AirflowFailed, read_health
+from deepspark_ops.local_airflow.api import AirflowFailed, prepare_for_tasks, read_health
 from deepspark_ops.local_airflow.dag_files import install_dags
 from deepspark_ops.local_airflow.descendants import adopt_orphans, end_descendants
 from deepspark_ops.local_airflow.folders import HOST, LocalFolders
@@ -73,7 +74,12 @@ class Services:
     """The running services. Used by one thread."""
 
     def __init__(
-        self, launch: Callable[[str], Process], health: Callable[[], Mapping[str, str]], logs: Path, report: Report
+        self,
+        launch: Callable[[str], Process],
+        health: Callable[[], Mapping[str, str]],
+        logs: Path,
+        report: Report,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         """Create the object without starting services.
 
@@ -82,8 +88,10 @@ class Services:
             health: Returns the status of each part, by the health page's names; empty without an answer.
             logs: Folder of the services' logs.
             report: Takes progress.
+            prepare: Prepares the API server for tasks; called once, while the scheduler starts.
         """
         self._launch = launch
+        self._prepare = prepare
         self._health = health
         self._logs = logs
         self._report = report
@@ -102,7 +110,9 @@ class Services:
         deadline = time.monotonic() + timeout_s
         first = [name for name in SERVICES if name != "scheduler"]
         self._start_and_wait(first, until=[API_SERVER], deadline=deadline, poll_s=poll_s)
-        self._start_and_wait(["scheduler"], until=[*_HEALTH_NAMES], deadline=deadline, poll_s=poll_s)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            pool.submit(self._prepare)
+            self._start_and_wait(["scheduler"], until=[*_HEALTH_NAMES], deadline=deadline, poll_s=poll_s)
 
     def _start_and_wait(self, names: list[str], *, until: list[str], deadline: float, poll_s: float) -> None:
         self._report(f"starting Airflow: {', '.join(names)}")
@@ -193,6 +203,7 @@ def running_services(folders: LocalFolders, port: int, report: Report) -> Iterat
             health=lambda: read_health(port),
             logs=logs,
             report=report,
+            prepare=lambda: prepare_for_tasks(port),
         )
         try:
             services.start()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from caffe_import.errors import CaffeImportError
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
-from deepspark_ops.devices.host_cores import host_cores, passes_at_once
+from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.predict.blob_answer import BlobAnswer
 from deepspark_ops.predict.columns import answer_columns, deploy_net, output_schema
@@ -23,6 +23,7 @@ from deepspark_ops.predict.loaded_bundle import choose_device, is_on_host, load_
 from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.samples import BundleForm, Parts, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, RowOutput, Summary, answer_all
+from deepspark_ops.processes.batch_passes import passes_at_once
 from deepspark_ops.shards.parquet_output import parquet_output
 
 _log = logging.getLogger(__name__)
@@ -115,9 +116,7 @@ def open_answer(config: BundleInputConfig, manifest: BundleManifest, form: Bundl
 
 
 def _chunks_at_once(config: BundleInputConfig, batch_size: int, n_threads: int) -> int:
-    """Return the number of chunks that the SavedModel answers at a time; a single thread computes blobs."""
-    if isinstance(config, FeaturesConfig):
-        return 1
+    """Return the number of chunks that the net answers at a time."""
     try:
         net = deploy_net(config, batch_size)
     except CaffeImportError:  # the net takes a single batch size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +26,7 @@ ALLOWED_DIFFERENCE: Final = 1e-3
 
 
 class BlobAnswer:
-    """Computes the values of a deploy net's blobs. For one thread.
+    """Computes the values of a deploy net's blobs. Safe to share between threads.
 
     Attributes:
         shapes: (name, shape without the batch axis) of each wanted blob.
@@ -54,6 +55,7 @@ class BlobAnswer:
         self._tables = [table_of_input(sample.contract, config.bundle) for sample in form.inputs]
         self._form = form
         self._config = config
+        self._check_lock = Lock()
         self._is_checked = False
 
     def __call__(self, samples: Sequence[Parts]) -> dict[str, Any]:
@@ -64,8 +66,10 @@ class BlobAnswer:
                 feed[row] = self._fed(parts[at], at)
             feed[len(samples) :] = feed[len(samples) - 1]
         blobs = self._forward(feeds)
-        if not self._is_checked:
-            self._check(samples, blobs[self._probability])
+        with self._check_lock:
+            if not self._is_checked:
+                self._check(samples, blobs[self._probability])
+                self._is_checked = True
         return {name: blobs[name][: len(samples)].reshape(len(samples), -1) for name, _ in self.shapes}
 
     def _fed(self, values: Values, at: int) -> Values:
@@ -94,4 +98,3 @@ class BlobAnswer:
                 f" {difference:.2g} relative to the largest; allowed: {ALLOWED_DIFFERENCE:g}; export again"
             )
             raise DataError(msg)
-        self._is_checked = True

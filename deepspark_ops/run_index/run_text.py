@@ -10,16 +10,29 @@ from deepspark_ops.run_index.summary import RunSummary, summarize
 from deepspark_ops.run_view.reading import RunReading
 
 
+def run_name(run_dir: Path) -> str:
+    """Return a run's name in lists.
+
+    Raises:
+        OSError: The events exist and cannot be read.
+    """
+    return _summary(run_dir).shown_name()
+
+
 def run_text(run_dir: Path) -> str:
     """Return a run's name, state, verdict, folder and main figures as lines.
 
     Raises:
         OSError: The events exist and cannot be read.
     """
-    summary = read_index(run_dir) or summarize(RunReading(run_dir), run_dir)
+    summary = _summary(run_dir)
     figures = {name: text for name, text in {**run_figures(summary), **_evaluation(summary)}.items() if text}
     lines = [f"{summary.shown_name()} ({run_state(summary)})", str(run_dir)]
     return "\n".join([*lines, *(f"{name}: {text}" for name, text in figures.items())])
+
+
+def _summary(run_dir: Path) -> RunSummary:
+    return read_index(run_dir) or summarize(RunReading(run_dir), run_dir)
 
 
 def run_state(summary: RunSummary) -> str:

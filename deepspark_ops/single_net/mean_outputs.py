@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +16,12 @@ from deepspark_ops.config.commands.single_net import NetTestConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.evaluate.samples import bind_samples
 from deepspark_ops.evaluate.trained_net import load_params
+from deepspark_ops.processes.batch_passes import BatchPasses, passes_at_once
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.single_net.net_file import opened_net
+
+if TYPE_CHECKING:
+    from caffe_import.tf_graph.predict import FixedPass
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ def mean_outputs(
         ConfigError, DataError: Data are missing or damaged.
     """
     from caffe_import.tf_graph.builder import initial_layer_state  # so that --help needs no TensorFlow
+    from caffe_import.tf_graph.devices import n_gpus_seen
     from caffe_import.tf_graph.predict import compile_fixed_forward
 
     limit_named_files(config.named_files, (config.net.parent, config.dataset))
@@ -71,17 +78,23 @@ def mean_outputs(
         net = opened.net
         params = load_params(net, config.weights)
         samples = bind_samples(opened.binding, net, config.split)
-        forward = compile_fixed_forward(net, params, n_threads=config.threads or host_cores())
+        n_threads = config.threads or host_cores()
+        forward = compile_fixed_forward(net, params, n_threads=n_threads)
         n_batches = config.iterations or math.ceil(samples.n_samples / samples.batch_size)
-        state = initial_layer_state(net)
+        passes: BatchPasses[Mapping[str, npt.NDArray[np.float32]], FixedPass] = BatchPasses(
+            lambda feeds, layer_state: forward.run(feeds, layer_state=layer_state),
+            initial_layer_state(net),
+            n_at_once=passes_at_once(net.blob_shapes.values(), n_threads, is_host=n_gpus_seen() == 0),
+        )
+        starts = (number * samples.batch_size for number in range(n_batches))
+        batches = (samples.read(start, samples.batch_size).feeds for start in starts)
         losses, sums = 0.0, {blob: np.zeros(net.blob_shapes[blob]) for blob in net.outputs}
-        for batch in range(n_batches):
-            feeds = samples.read(batch * samples.batch_size, samples.batch_size).feeds
-            result = forward.run(feeds, layer_state=state)
-            state, losses = dict(result.layer_state), losses + result.loss
-            for blob, values in result.blobs.items():
-                sums[blob] = sums[blob] + values
-            on_batch(batch + 1, n_batches)
+        with closing(passes.results(batches)) as results:
+            for number, result in enumerate(results, start=1):
+                losses += result.loss
+                for blob, values in result.blobs.items():
+                    sums[blob] = sums[blob] + values
+                on_batch(number, n_batches)
         means = {blob: np.asarray(total / n_batches, np.float64) for blob, total in sums.items()}
         return MeanOutputs(
             name=opened.name,

@@ -81,7 +81,7 @@ def reliability_chart(calibration: Calibration, links: Mapping[int, str] | None 
         if bar.confidence is None or bar.accuracy is None:
             continue
         title = (
-            f"{grouped(bar.count)} answers with confidence {bar.low:.3g} to {bar.high:.3g}: "
+            f"{_counted(bar.count, 'answer')} with confidence {bar.low:.3g} to {bar.high:.3g}: "
             f"{bar.accuracy:.1%} right, mean confidence {bar.confidence:.1%}"
         )
         low, high = sorted((bar.accuracy, bar.confidence))
@@ -111,7 +111,7 @@ def residual_chart(
     for at, count in enumerate(residuals.counts):
         if count:
             bar_start, bar_end = residuals.bounds(at)
-            title = f"{bar_start:.4g} to {bar_end:.4g}: {grouped(count)} samples"
+            title = f"{bar_start:.4g} to {bar_end:.4g}: {_counted(count, 'sample')}"
             bar = area.box("box", bar_start, bar_end, 0.0, count, title)
             parts.append(_linked(bar, title, (links or {}).get(at)))
     if residuals.low < 0.0 < high:
@@ -138,7 +138,7 @@ def density_chart(density: Density) -> str:
         for column, count in enumerate(counts):
             if count:
                 column_start = density.low_true + column * width
-                title = f"true from {column_start:.4g}, predicted from {bottom:.4g}: {grouped(count)} samples"
+                title = f"true from {column_start:.4g}, predicted from {bottom:.4g}: {_counted(count, 'sample')}"
                 opacity = 0.12 + 0.88 * (count / most) ** 0.5
                 parts.append(
                     area.box("box", column_start, column_start + width, bottom, bottom + width, title, opacity=opacity)
@@ -252,6 +252,10 @@ class _Area:
 
 def _with_curve(ranked: Mapping[str, Ranked]) -> list[tuple[str, Ranked]]:
     return [(name, curve) for name, curve in ranked.items() if curve.roc][:MAX_CURVES]
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{grouped(count)} {word}{'' if count == 1 else 's'}"
 
 
 def _linked(drawn: str, title: str, link: str | None) -> str:

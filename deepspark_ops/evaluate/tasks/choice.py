@@ -114,9 +114,9 @@ def choose_tasks(net: NetSpec, wish: TaskWish = NO_WISH) -> tuple[ChosenTask, ..
 
     The tasks come from the net's losses, then from Accuracy layers, then from blobs without a consumer. Several
     losses with the same target are a single result: the result of the loss with the largest weight (GoogLeNet has two
-    auxiliary losses). Losses with different targets are separate results. The main result has the largest weight; among
-    equal weights a classification precedes, then the last loss. With ``outputs`` or ``target`` in the wish there is
-    only this result.
+    auxiliary losses). Losses, or Accuracy layers, with different targets are separate results. The main result has
+    the largest weight; among equal weights a classification precedes, then the last loss. With ``outputs`` or
+    ``target`` in the wish there is only this result.
 
     Args:
         net: Of phase TEST.
@@ -145,7 +145,7 @@ def _candidates(net: NetSpec) -> tuple[ChosenTask, ...]:
     if not any(task.task in ("classification", "segmentation") for task in candidates):
         accuracies = [layer for layer in net.layers if layer.type == "Accuracy"]
         weight = max((task.weight for task in candidates), default=1.0)
-        candidates += [replace(_of_classes(net, layer, layer.bottoms[1]), weight=weight) for layer in accuracies[-1:]]
+        candidates += [replace(_of_classes(net, layer, layer.bottoms[1]), weight=weight) for layer in accuracies]
     if not candidates and not losses:
         candidates = _of_ends(net)[-1:]
     return _one_for_each_target(candidates)
@@ -177,7 +177,8 @@ def _of_loss(net: NetSpec, layer: LayerSpec) -> ChosenTask | None:
         output, target = target, output
     if blob_origins[target].is_learned:
         return None
-    is_own_input = blob_origins[output].is_learned and blob_origins[target].data <= blob_origins[output].data
+    origin = blob_origins[output]
+    is_own_input = origin.is_learned and origin.depends_on_all_of(blob_origins[target])
     has_sigmoid = layer.type == "SigmoidCrossEntropyLoss"
     task: TaskName = "reconstruction" if is_own_input else "multi_label" if has_sigmoid else "regression"
     shape = net.blob_shapes[user_name(net, output)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from caffe_import.layers.slice import SliceOptions
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 
 
@@ -12,14 +13,18 @@ class Origin:
     """Origin of a blob.
 
     Attributes:
-        data: Tops of data layers that it depends on.
+        data: Tops of data layers that it depends on; of a top that a Slice layer cuts, the part: (top, part).
         is_learned: Does a layer with parameters have a part in it?
         is_selected: Was a choice made that no longer has the values themselves (ArgMax)?
     """
 
-    data: frozenset[str]
+    data: frozenset[tuple[str, ...]]
     is_learned: bool
     is_selected: bool = False
+
+    def depends_on_all_of(self, other: Origin) -> bool:
+        """Return whether this blob depends on all data of the other blob."""
+        return all(any(path[:length] in self.data for length in range(1, len(path) + 1)) for path in other.data)
 
 
 def origins(net: NetSpec) -> dict[str, Origin]:
@@ -28,7 +33,7 @@ def origins(net: NetSpec) -> dict[str, Origin]:
     origin_of: dict[str, Origin] = {}
     for layer in net.layers:
         if layer.definition.is_data or (not layer.bottoms and layer.name not in learned):
-            origin_of.update({top: Origin(frozenset({top}), is_learned=False) for top in layer.tops})
+            origin_of.update({top: Origin(frozenset({(top,)}), is_learned=False) for top in layer.tops})
             continue
         parts = [origin_of[bottom] for bottom in layer.bottoms]
         origin = Origin(
@@ -37,6 +42,10 @@ def origins(net: NetSpec) -> dict[str, Origin]:
             is_selected=layer.type == "ArgMax" or any(part.is_selected for part in parts),
         )
         origin_of.update(dict.fromkeys(layer.tops, origin))
+        options = layer.definition.options
+        if isinstance(options, SliceOptions) and options.axis != 0 and not origin.is_learned:
+            parts_of = {top: frozenset((*path, top) for path in origin.data) for top in layer.tops}
+            origin_of.update({top: replace(origin, data=data) for top, data in parts_of.items()})
     return origin_of
 
 

@@ -21,7 +21,10 @@ class BatchSource(Protocol):
         """
 
     def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
-        """Yield the test_iter batches of test ``ordinal`` (from 0) of a test net: blob -> array of full shape."""
+        """Yield the test_iter batches of test ``ordinal`` (from 0) of a test net: blob -> array of full shape.
+
+        Each batch has new arrays. Another thread may read the batches while the source's own thread waits.
+        """
 
     def leases(self) -> Mapping[str, Mapping[str, int]]:
         """Return the used samples of each open lease, for ``WorkerLink.send_state``: dataset -> id -> count."""

@@ -121,7 +121,8 @@ class _Stream:
 class LeasedBatches:
     """Batches of a worker, made ahead in a ring of steps by a background thread, or in ``take`` itself.
 
-    ``take``, ``leases``, ``test_batches`` and ``close`` belong to the same thread. Use a ``with`` block.
+    ``take``, ``leases`` and ``close`` belong to the same thread; another thread may read ``test_batches`` if the thread
+    of the other methods waits. Use a ``with`` block.
     """
 
     def __init__(
@@ -247,13 +248,14 @@ class LeasedBatches:
         return counts
 
     def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
-        """Yield a test's batches: blob -> float32 of full shape, valid until the next batch.
+        """Yield a test's batches: blob -> new float32 array of full shape.
 
         The cursor goes on from the end of test ``ordinal - 1``, as in Caffe.
         """
         test = self._tests[net]
-        feeds = {top: _aligned(shape) for top, shape in _shapes_of(test.layers, test.drawn).items()}
+        shapes = _shapes_of(test.layers, test.drawn)
         for batch in range(ordinal * test.n_batches, (ordinal + 1) * test.n_batches):
+            feeds = {top: _aligned(shape) for top, shape in shapes.items()}
             for position, layer in enumerate(test.layers):
                 columns = layer.read_wrapped(batch * layer.batch_size, layer.batch_size)
                 layer.fill(columns, feeds, (self._key[0], _TEST_STREAM, net, batch, position))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,14 @@ class CenterTests:
             sums: dict[str, npt.NDArray[np.float64]] = {}
             n_batches = 0
             self._model.begin_test(net, params)
-            for feeds in self._batches.test_batches(net, ordinal):
-                n_batches += 1
-                self._show_life()
-                for name, value in self._model.test(net, feeds).items():
-                    sums[name] = sums.get(name, np.zeros(np.shape(value))) + np.asarray(value, dtype=np.float64)
-                if n_batches == 1:
-                    self._progress.debug(clock, self._model.test_debug_lines(net), test_net=net)
+            with closing(self._model.test(net, self._batches.test_batches(net, ordinal))) as tested:
+                for outputs in tested:
+                    n_batches += 1
+                    self._show_life()
+                    for name, value in outputs.items():
+                        sums[name] = sums.get(name, np.zeros(np.shape(value))) + np.asarray(value, dtype=np.float64)
+                    if n_batches == 1:
+                        self._progress.debug(clock, self._model.test_debug_lines(net), test_net=net)
             self._model.write_test_outputs(net)
             means = self._reported(net, {name: total / n_batches for name, total in sums.items()})
             self._progress.send("evaluation", clock, test_net=net, **means, seconds=round(self._now() - began, 3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -88,9 +88,9 @@ class _ModelAround:
         """See ``Model``."""
         self._model.begin_test(net, params)
 
-    def test(self, net: int, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+    def test(self, net: int, batches: Iterable[Feeds]) -> Generator[Mapping[str, npt.NDArray[np.float32]], None, None]:
         """See ``Model``."""
-        return self._model.test(net, feeds)
+        return self._model.test(net, batches)
 
     def test_debug_lines(self, net: int) -> list[str]:
         """See ``Model``."""

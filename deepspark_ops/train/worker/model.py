@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -75,11 +75,11 @@ class Model(Protocol):
     def begin_test(self, net: int, params: Vector) -> None:
         """Take the parameters, (n_params,), for the next passes of test net ``net``; not written."""
 
-    def test(self, net: int, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
-        """Return the outputs of a forward pass of test net ``net``."""
+    def test(self, net: int, batches: Iterable[Feeds]) -> Generator[Mapping[str, npt.NDArray[np.float32]], None, None]:
+        """Yield the outputs of test net ``net`` for each batch, in order; a thread reads ``batches`` ahead."""
 
     def test_debug_lines(self, net: int) -> list[str]:
-        """Return the ``debug_info`` lines of the net's last pass; none without ``debug_info`` in the solver."""
+        """Return the ``debug_info`` lines of the last yielded batch; none without ``debug_info`` in the solver."""
 
     def write_outputs(self, offset: int) -> None:
         """Write the files of the training net's HDF5Output layers, as of step ``offset`` of the last ``run``."""

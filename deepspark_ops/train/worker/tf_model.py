@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,9 +23,10 @@ from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.device_copies import to_host
 from caffe_import.tf_graph.devices import ReadyDevices
 from caffe_import.tf_graph.out_of_memory import OUT_OF_MEMORY, exhausted_layer, wanted_memory
-from caffe_import.tf_graph.predict import PreparedForward, compile_prepared_forward
+from caffe_import.tf_graph.predict import FixedPass, PreparedForward, compile_prepared_forward
 from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.processes.batch_passes import BatchPasses, LayerState, passes_at_once
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests, training_outputs
@@ -129,7 +130,7 @@ class TfModel:
                     self._train.prepare(with_step=others_wait)
         sides = outputs_of_tests(run.test_nets, run.paths)
         self._tests = [
-            _TestNet(side, run.train_net.params, forward, self._seed)
+            _TestNet(side, run.train_net.params, forward, self._seed, devices)
             for side, forward in zip(sides, compiled.tests, strict=True)
         ]
         self._side = training_outputs(run.train_net, run.paths, worker=worker, n_workers=run.config.n_workers)
@@ -274,9 +275,9 @@ class TfModel:
         """See ``Model``."""
         self._tests[net].begin(params)
 
-    def test(self, net: int, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
+    def test(self, net: int, batches: Iterable[Feeds]) -> Generator[Mapping[str, npt.NDArray[np.float32]], None, None]:
         """See ``Model``."""
-        return self._tests[net].run(feeds)
+        return self._tests[net].run(batches)
 
     def test_debug_lines(self, net: int) -> list[str]:
         """See ``Model``."""
@@ -302,7 +303,9 @@ class _TestNet:
     Source: BVLC Caffe @9b89154, src/caffe/net.cpp, Net::ShareTrainedLayersWith.
     """
 
-    def __init__(self, side: SideOutputs, trained: ParamLayout, forward: PreparedForward, seed: int) -> None:
+    def __init__(
+        self, side: SideOutputs, trained: ParamLayout, forward: PreparedForward, seed: int, devices: ReadyDevices
+    ) -> None:
         net = side.net
         self.side = side
         self._forward = forward
@@ -310,7 +313,8 @@ class _TestNet:
         self._copies = [] if self._is_same else _shared_pieces(net, trained)
         self._filled = None if self._is_same else initial_vector(net, seed)
         self._values: list[Any] = []
-        self._layer_state: Mapping[str, Any] = initial_layer_state(net)
+        n_at_once = passes_at_once(net.blob_shapes.values(), devices.n_threads, is_host=devices.is_host)
+        self._passes = BatchPasses(self._pass, initial_layer_state(net), n_at_once=n_at_once)
         self._seed = seed
         self.debug_lines: list[str] = []
 
@@ -328,14 +332,18 @@ class _TestNet:
         self._values = []
         self.side.write_added()
 
-    def run(self, feeds: Feeds) -> dict[str, npt.NDArray[np.float32]]:
-        result = self._forward.run(self._values, feeds, layer_state=self._layer_state, seed=self._seed)
-        self._layer_state = result.layer_state
-        if result.debug is not None:
-            self.debug_lines = forward_lines(self._forward.net, result.debug.tolist())
-        self.side.add(result.blobs)
+    def run(self, batches: Iterable[Feeds]) -> Generator[dict[str, npt.NDArray[np.float32]], None, None]:
+        """Yield the outputs of each batch, in order; threads read and compute."""
         net = self.side.net
-        return {name: _in_whole_batch(result.blobs[name], net.blob_shapes[name]) for name in net.outputs}
+        with closing(self._passes.results(batches)) as results:
+            for result in results:
+                if result.debug is not None:
+                    self.debug_lines = forward_lines(net, result.debug.tolist())
+                self.side.add(result.blobs)
+                yield {name: _in_whole_batch(result.blobs[name], net.blob_shapes[name]) for name in net.outputs}
+
+    def _pass(self, feeds: Feeds, layer_state: LayerState) -> FixedPass:
+        return self._forward.run(self._values, feeds, layer_state=layer_state, seed=self._seed)
 
 
 def _in_whole_batch(values: npt.NDArray[np.float32], shape: Shape) -> npt.NDArray[np.float32]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deepspark_ops.evaluate.task_pages.report_name import report_name
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_label.label import RunLabel, read_label
 from deepspark_ops.run_view.state import AirflowRun, TaskState
@@ -81,6 +82,19 @@ def token_of(client: Any) -> str:
 def send(client: Any, path: str, *, headers: dict[str, str] | None = None, **fields: Any) -> Any:
     """Send a form as a browser does from a page of ours."""
     return client.post(path, data={"token": token_of(client), **fields}, headers={"Origin": SITE, **(headers or {})})
+
+
+def test_the_report_has_the_new_name_too(client: Any, person: Person) -> None:
+    report = person.home / "runs" / "deepspark_train" / "run-a" / "evaluation" / "report.html"
+    report.parent.mkdir(exist_ok=True)
+    report.write_text(f"<title>old: 98 % correct</title>{report_name('old', ())}<p>run-a</p>")
+    send(client, f"{RUN_A}/label", name=EVIL, tags="base")
+    evil = "&lt;script&gt;alert(1)&lt;/script&gt;"
+    page = client.get(f"{RUN_A}/report").text
+    assert page.startswith(f"<title>{evil}: 98 % correct</title><!-- name --><h1>{evil} <span")
+    assert '<span class="tag">base</span></h1><!-- end of name --><p>run-a</p>' in page
+    send(client, f"{RUN_A}/label")
+    assert "<h1>LeNet, easgd x2, 1,000 minibatches</h1>" in report.read_text()
 
 
 def test_a_name_by_the_form_is_on_every_page_and_in_the_audit_log(client: Any, person: Person) -> None:

@@ -80,6 +80,7 @@ def test_a_cell_shows_its_samples_with_pictures_and_leads_on(client: Any, folder
     assert answer.status_code == 200
     assert shown_names(answer.text) == [f"a/&lt;{at}&gt;.png" for at in range(1, 180, 6)]
     assert "30 of 180 samples" in answer.text
+    assert "<h1>Samples of LeNet, easgd x2, 1,000 minibatches</h1>" in answer.text  # the run's name in lists
     assert answer.text.count("<img") == 1
     assert '<option value="1" selected>&lt;dog&gt;</option>' in answer.text
     assert '<a href="/deepspark/runs/deepspark_train/run-a/report">report</a>' in answer.text

@@ -1,5 +1,6 @@
 """A bundle answers files, lists, tables and datasets: as its SavedModel, and as the run's own evaluation."""
 
+import threading
 from contextlib import closing
 
 import cv2
@@ -12,6 +13,7 @@ import pytest
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.mean_file import read_mean
+from caffe_import.tf_graph.predict import FixedForward
 from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
@@ -128,6 +130,23 @@ def test_features_are_those_of_a_slow_net(made, tmp_path):
         np.testing.assert_allclose(table["pool"][row].as_py(), pool, rtol=1e-4, atol=1e-5)
         expected = weights.reshape(3, -1) @ pool + bias.ravel()
         np.testing.assert_allclose(table["ip"][row].as_py(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_two_batches_of_features_are_computed_at_a_time(made, tmp_path, monkeypatch):
+    _, _, _, bundle, folder = made
+    given = {"bundle": bundle, "input": folder, "blobs": "ip", "batch_size": 9}  # 53 images: 6 batches
+    alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
+    write_answers(FeaturesConfig(**given, output=alone, threads=1), on_step=lambda step: None)
+    at_once = threading.Barrier(2)
+    forward = FixedForward.__call__
+
+    def two_at_once(self, feeds):
+        at_once.wait(60)  # an error unless two passes run at the same time
+        return forward(self, feeds)
+
+    monkeypatch.setattr(FixedForward, "__call__", two_at_once)
+    write_answers(FeaturesConfig(**given, output=together, threads=2), on_step=lambda step: None)
+    assert pq.read_table(together).equals(pq.read_table(alone))
 
 
 def test_features_as_databases_hold_the_numbers_of_the_parquet_file(made, tmp_path):

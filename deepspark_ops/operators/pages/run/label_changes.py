@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.run_label import RunLabelConfig
+from deepspark_ops.evaluate.metrics import REPORT_NAME
+from deepspark_ops.evaluate.task_pages.report_name import with_name
 from deepspark_ops.operators.pages.addresses import find_run
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.run_text import run_name
 from deepspark_ops.run_label.label import RunLabel, read_label, write_label
+from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 MOST_RUNS = 500
 """Runs that a single request archives."""
@@ -28,7 +33,7 @@ class LabelChanges:
         self._run_keys = run_keys
 
     def rename(self, readable: Collection[str], key: str, name: str, tags: str) -> RunLabel:
-        """Give a run a name and tags; empty texts give the default name and no tags.
+        """Give a run a name and tags, also in the run's report; empty texts give the default name and no tags.
 
         Raises:
             NoSuchRun: There is no such run for the person.
@@ -38,6 +43,7 @@ class LabelChanges:
         config = parse_config(RunLabelConfig, {"name": name, "tags": tags})
         label = read_label(folder).model_copy(update={"name": config.name, "tags": config.tag_words()})
         write_label(folder, label)
+        _rename_report(folder, label)
         return label
 
     def archive(self, readable: Collection[str], keys: Sequence[str], *, archived: bool) -> None:
@@ -60,3 +66,9 @@ class LabelChanges:
                 raise NoSuchRun(key)
             folders.append(folder)
         return folders
+
+
+def _rename_report(run_dir: Path, label: RunLabel) -> None:
+    path = RunPaths(run_dir).evaluation / REPORT_NAME
+    if path.is_file():
+        write_text_whole(path, with_name(regular_text(path), run_name(run_dir), label.tags))

@@ -23,6 +23,7 @@ from deepspark_ops.operators.pages.addresses import URL_PREFIX, evaluation_folde
 from deepspark_ops.operators.pages.run.sample_bars import chart_of, drawn_bars
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.run_text import run_name
 
 ANSWER_VERSION: Final = 1
 ROWS_SHOWN: Final = 60
@@ -114,7 +115,9 @@ class SamplesPage:
             "format_version": ANSWER_VERSION,
             "dag": dag_id,
             "run": run_id,
+            "run_name": run_name(evaluated.folder.parent),
             "with": None if other is None else {"dag": other.dag, "run": other.run},
+            "other_name": None if other is None else run_name(other.folder.parent),
             "task": metrics.task,
             "classes": _class_names(metrics),
             "outputs": outputs,
@@ -156,7 +159,7 @@ class SamplesPage:
             return f"{here}?{urllib.parse.urlencode(_parameters(answer, changes))}"
 
         return template("samples.html.jinja").render(
-            title=f"Samples of {answer['run']}",
+            title=f"Samples of {answer['run_name']}",
             samples=answer,
             is_classification=is_classification,
             orders={order: text for order, text in _ORDERS.items() if order not in left_out},

@@ -199,11 +199,13 @@
   function yAxis(chart) {
     const isLoss = chart.name === "loss" || chart.name === "test_loss";
     const isLog = isLoss && controls.elements.log.checked;
+    const isFullShare = chart.unit === "share" && chart.name !== "test_accuracy"; // a host that is 99.9 % or 100 % busy looks the same
     const fit = fitting(chart, isLog);
     return {
       gridcolor: css("--rule"), zeroline: false, fixedrange: true, type: isLog ? "log" : "linear",
       tickformat: chart.unit === "share" ? ".2~%" : ",~g", rangemode: chart.unit === "share" || isLoss ? "normal" : "tozero",
-      ...(chart.is_stacked ? { range: [0, 1] } : fit ? { range: fit, autorange: false } : { autorange: true }),
+      ...(isLog ? { nticks: 4 } : {}), // with more, Plotly writes 0.9 to 0.1 on top of each other
+      ...(isFullShare ? { range: [0, 1] } : fit ? { range: fit, autorange: false } : { autorange: true }),
     };
   }
 

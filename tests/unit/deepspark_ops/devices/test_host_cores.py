@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deepspark_ops.devices.host_cores import MOST_PASS_BYTES, host_cores, passes_at_once, share_of_cores
+from deepspark_ops.devices.host_cores import host_cores, share_of_cores
 from tests.files import written
 
 MANY = set(range(16))
@@ -58,18 +58,3 @@ def test_a_narrow_mask_counts_where_the_quota_is_wide(tmp_path: Path, monkeypatc
 )
 def test_a_worker_gets_its_share_or_what_was_asked_for(asked: int, cores: int, n_workers: int, expected: int) -> None:
     assert share_of_cores(asked, cores, n_workers) == expected
-
-
-@pytest.mark.parametrize(
-    ("n_bytes", "n_threads", "is_host", "expected"),
-    [
-        (2**20, 2, True, 2),
-        (MOST_PASS_BYTES, 16, True, 2),
-        (MOST_PASS_BYTES + 4, 16, True, 1),  # a second pass would double what is felt
-        (2**20, 1, True, 1),
-        (2**20, 16, False, 1),
-    ],
-)
-def test_two_passes_at_a_time_where_one_leaves_cores_idle(n_bytes, n_threads, is_host, expected):
-    shapes = [(n_bytes // 8, 1), (n_bytes // 8,), ((n_bytes % 8) // 4,)]
-    assert passes_at_once(shapes, n_threads, is_host=is_host) == expected

@@ -6,6 +6,7 @@ from markupsafe import escape
 
 from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.scores import ScoreSum, softmax
+from deepspark_ops.evaluate.task_pages.report_name import with_name
 from deepspark_ops.evaluate.task_pages.sample_groups import SampleGroup, SampleGroups
 from deepspark_ops.evaluate.tasks.classification import build_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
@@ -141,12 +142,18 @@ def test_without_samples_no_figure_promises_samples():
 
 def test_the_head_has_the_name_of_the_run_and_its_tags():
     options = {"curves": read_curves([]), "pictures": {}, "settings": {}}
-    page = render_report(make_metrics(), **options, name="first <try>", tags=("paper", "<b>"))
-    assert "<title>first &lt;try&gt;: " in page
-    assert '<h1>first &lt;try&gt; <span class="tag">paper</span> <span class="tag">&lt;b&gt;</span></h1>' in page
+    page = render_report(make_metrics(), **options, name="first: <try>", tags=("paper", "<b>"))
+    assert "<title>first: &lt;try&gt;: " in page
+    assert '<h1>first: &lt;try&gt; <span class="tag">paper</span> <span class="tag">&lt;b&gt;</span></h1>' in page
     assert "Net <b>&lt;net&gt;</b>, run <b>run &amp; co</b>" in page
     unnamed = render_report(make_metrics(), **options)
-    assert "<h1>&lt;net&gt;</h1><p>Run <b>run &amp; co</b>" in unnamed
+    assert "<h1>&lt;net&gt;</h1>" in unnamed
+    for other, tags in ((r"again \1 & <more>: 2", ("<i>",)), ("x", ())):
+        page = with_name(page, other, tags)
+        assert page.count(f"<title>{escape(other)}: ") == page.count(f"<h1>{escape(other)}") == 1
+        assert re.findall(r'<span class="tag">(.*?)</span>', page) == [escape(tag) for tag in tags]
+        assert "first:" not in page
+    assert with_name("<title>old: 1</title><h1>old</h1>", "new", ()) == "<title>old: 1</title><h1>old</h1>"
 
 
 def test_four_charts_are_drawn_from_the_events():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.local_airflow import services as services_module
-from deepspark_ops.local_airflow.api import AirflowFailed
+from deepspark_ops.local_airflow.api import AirflowFailed, prepare_for_tasks
 from deepspark_ops.local_airflow.folders import LocalFolders
 from deepspark_ops.local_airflow.services import (
+    API_SERVER,
     MAX_RESTARTS,
     RESTART_WINDOW_S,
     SERVICES,
@@ -67,6 +70,44 @@ def test_the_scheduler_starts_after_the_api_server_answers(tmp_path: Path) -> No
     unanswered = airflow.started_when_asked[: airflow.silent_for + 1]
     assert all("api-server" in started and "scheduler" not in started for started in unanswered)
     assert set(airflow.started) == set(SERVICES)
+
+
+def test_the_api_server_is_prepared_for_tasks_while_the_scheduler_starts(tmp_path: Path) -> None:
+    airflow, asked = FakeAirflow(silent_for=2), []
+    answered = threading.Event()
+
+    def prepare() -> None:
+        asked.append(set(airflow.started))
+        answered.wait(10)
+
+    def health() -> Mapping[str, str]:
+        if "scheduler" in airflow.started and asked:
+            answered.set()
+        return airflow.health() if answered.is_set() or "scheduler" not in airflow.started else {}
+
+    Services(airflow.launch, health, tmp_path, lambda line: None, prepare).start(poll_s=0)
+    assert answered.is_set()
+    assert len(asked) == 1
+    assert API_SERVER in asked[0]
+
+
+@pytest.mark.parametrize("status", [200, 404, None])
+def test_the_first_call_of_a_tasks_path_prepares_the_api_server(status: int | None) -> None:
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            if status is not None:
+                self.send_response(status)
+                self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        prepare_for_tasks(server.server_port)
+    assert paths == ["/execution/health"]
 
 
 def test_what_is_waited_for_is_said_once_and_again_only_when_it_changes(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_bars_are_links_where_an_address_is_known():
     total.add(np.array([0.3, 0.9]), np.array([True, False]))
     svg = reliability_chart(total.result(), {1: "?a=1&b=<2>"})
     assert svg.count("<a ") == svg.count("</a>") == 1
-    title = "1 answers with confidence 0.25 to 0.5: 100.0% right, mean confidence 30.0%"
+    title = "1 answer with confidence 0.25 to 0.5: 100.0% right, mean confidence 30.0%"
     assert f'<a href="?a=1&amp;b=&lt;2&gt;" aria-label="{title}"><rect class="box"' in svg
     assert 'role="group"' in svg
     svg = residual_chart(ResidualHistogram(-1.0, 0.5, (1, 0, 4, 2), 3, 0), links={1: "#none", 2: "#x"})

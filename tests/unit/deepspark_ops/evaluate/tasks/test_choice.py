@@ -59,6 +59,20 @@ def test_an_accuracy_beside_another_loss_makes_it_a_classification():
     assert found.task == "classification"
 
 
+def test_accuracies_of_several_targets_are_results_where_the_losses_are_for_training_alone():
+    slices = 'layer { name: "s" type: "Slice" bottom: "label" top: "kind" top: "make" slice_param { slice_dim: 1 } }'
+    found = choose(
+        slices,
+        PRODUCT,
+        inner_product("ip2", "data", 3),
+        loss_layer("Accuracy", "ip", "kind", name="kind_1", options="accuracy_param { top_k: 1 }"),
+        loss_layer("Accuracy", "ip", "kind", name="kind_5", options="accuracy_param { top_k: 5 }"),
+        loss_layer("Accuracy", "ip2", "make", name="make_1"),
+        label=(2,),
+    )
+    assert [(task.output, task.target, task.n_classes) for task in found] == [("ip2", "make", 3), ("ip", "kind", 7)]
+
+
 def test_probabilities_are_seen():
     (found,) = choose(PRODUCT, PROB, loss_layer("Accuracy", "prob", "label"))
     assert (found.output, found.activation) == ("prob", "none")
@@ -94,6 +108,17 @@ def test_numbers_against_labels_in_either_order_are_a_regression():
     for bottoms in (("ip", "label"), ("label", "ip")):
         (found,) = choose(inner_product("ip", "data", 2), loss_layer("EuclideanLoss", *bottoms), label=(2,))
         assert (found.task, found.output, found.target, found.activation) == ("regression", "ip", "label", "none")
+
+
+def test_a_part_of_the_label_that_the_net_reads_makes_no_reconstruction_of_the_other_part():
+    slices = 'layer { name: "s" type: "Slice" bottom: "label" top: "gaze" top: "pose" slice_param { slice_point: 2 } }'
+    joined = 'layer { name: "cat" type: "Concat" bottom: "flat" bottom: "pose" top: "cat" }'
+    loss = loss_layer("EuclideanLoss", "ip", "gaze")
+    (found,) = choose(slices, FLAT, joined, inner_product("ip", "cat", 2), loss, label=(4,))
+    assert (found.task, found.output, found.target) == ("regression", "ip", "gaze")
+    whole = inner_product("ip", "label", 2)
+    (found,) = choose(slices, whole, loss, label=(4,))
+    assert found.task == "reconstruction"
 
 
 def test_caffes_autoencoder_reconstructs_its_input_and_is_one_result():

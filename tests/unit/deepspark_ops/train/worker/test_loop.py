@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -101,9 +101,10 @@ class CountingModel:
     def begin_test(self, net: int, params: np.ndarray) -> None:
         self.center = float(params[0])
 
-    def test(self, net: int, feeds: Feeds) -> Mapping[str, np.ndarray]:
-        self.tested.append(self.center)
-        return {"accuracy": feeds["batch"] / 10, "per_class": np.array([1.0, feeds["batch"]], np.float32)}
+    def test(self, net: int, batches: Iterable[Feeds]) -> Generator[Mapping[str, np.ndarray], None, None]:
+        for feeds in batches:
+            self.tested.append(self.center)
+            yield {"accuracy": feeds["batch"] / 10, "per_class": np.array([1.0, feeds["batch"]], np.float32)}
 
     def test_debug_lines(self, net: int) -> list[str]:
         return [f"    [Forward] net {net}"] if self.explains else []
@@ -595,7 +596,7 @@ def test_large_outputs_of_a_test_are_a_file_and_a_summary(tmp_path: Path) -> Non
     bench = Bench(tmp_path, schedule, n_test_nets=1, test_interval=4, outputs=tmp_path / "outputs")
     scores = np.arange(100_000, dtype=np.float32).reshape(100, 1000)
     outputs = {"ip/scores": scores, "few": np.float32([1.0, np.nan])}
-    bench.model.test = lambda net, feeds: outputs  # type: ignore[method-assign]
+    bench.model.test = lambda net, batches: (outputs for _ in batches)  # type: ignore[method-assign]
     bench.run()
     (event,) = bench.events("evaluation")
     assert len(event.to_json()) < 1_000
