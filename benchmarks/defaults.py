@@ -226,12 +226,12 @@ STUDIES = {
         {name: same(strategy=name) for name in ("easgd", "sync")},
     ),
     "warm_up": Study(
-        "Warm-up of `easgd` for factors above 4, updates of each worker and part of the run",
+        "Warm-up of `easgd` for factors above 4, updates of each worker for each unit of the factor",
         (4, 8),
         {
-            "125, 0.2": same(constants={"LONG_WARMUP_UPDATES": 125, "LONG_WARMUP_FRACTION": 0.2}),
+            "12.5": same(constants={"UPDATES_PER_FACTOR": 12.5}),
             "the default": same(),
-            "500, 0.8": same(constants={"LONG_WARMUP_UPDATES": 500, "LONG_WARMUP_FRACTION": 0.8}),
+            "50": same(constants={"UPDATES_PER_FACTOR": 50}),
             "as for smaller factors": same(constants={"LONG_WARMUP_ABOVE": float("inf")}),
         },
     ),

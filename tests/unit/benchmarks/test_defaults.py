@@ -82,7 +82,7 @@ def test_constants_are_changed_for_a_cells_run_only(script, runs):
     assert len(set(files)) == 4
     before = default_warmup()
     with script.capped(cells[1].options):
-        assert "500 / 500 / 1,000 / 1,000 / 1,600" in default_warmup()
+        assert "500 / 250 / 1,000 / 2,000 / 2,000" in default_warmup()
     assert default_warmup() == before
     assert len({runs.file(cell) for cell in script.cells_of("limit", ["lstm"], [1], [16])}) == 4
 
@@ -174,7 +174,7 @@ def test_every_result_of_the_docs_is_one_of_the_present_defaults(script):
 def test_the_table_of_defaults_is_what_a_run_takes(script):
     _, _, easgd, *_, diloco = script.table_of_defaults()
     assert easgd == (
-        "| `easgd` | 1 | 3 / 5 / 10 / 13 / 13 | 500 / 1,000 / 2,000 / 2,000 / 2,000 | 0.45 / 0.3 / 0.3 / 0.3 / 0.3 |"
+        "| `easgd` | 1 | 3 / 5 / 10 / 13 / 13 | 500 / 500 / 2,000 / 2,000 / 2,000 | 0.45 / 0.3 / 0.3 / 0.3 / 0.3 |"
     )
     assert diloco == "| `diloco` | 10 | 2 / 4 / 4 / 4 / 4 | 500 / 500 / 500 / 800 / 1,600 |  |"
 

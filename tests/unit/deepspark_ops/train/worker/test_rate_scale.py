@@ -35,10 +35,24 @@ def test_auto_is_capped_and_says_so() -> None:
     assert "at most 4 of 9 by the strategy's limit" in scale.reason
 
 
-@pytest.mark.parametrize(("max_iter", "warmup"), [(5_000, 2_000), (2_000, 800), (100_000, 2_000), (600, 400)])
-def test_a_factor_above_4_warms_up_for_longer(max_iter: int, warmup: int) -> None:
-    scale = scale_plan(progress=1 / 9, limit=8.0, n_workers=8, max_iter=max_iter)
-    assert (scale.target, scale.warmup) == (8.0, warmup)
+@pytest.mark.parametrize(
+    ("n_workers", "factor", "max_iter", "warmup"),
+    [
+        (8, 10, 5_000, 2_000),
+        (8, 10, 2_000, 800),
+        (8, 10, 100_000, 2_000),
+        (8, 10, 600, 400),
+        (4, 5, 5_000, 500),
+        (4, 5, 1_000, 400),
+        (5, 7, 5_000, 875),
+        (16, 13, 100_000, 5_200),
+    ],
+)
+def test_a_factor_above_4_rises_by_1_in_25_updates_of_each_worker(
+    n_workers: int, factor: float, max_iter: int, warmup: int
+) -> None:
+    scale = scale_plan(progress=1 / factor, n_workers=n_workers, max_iter=max_iter)
+    assert (scale.target, scale.warmup) == (factor, warmup)
     assert scale_plan(progress=1 / 9, limit=4.0, n_workers=8, max_iter=100_000).warmup == 500
 
 
