@@ -30,10 +30,11 @@ from deepspark_ops.evaluate.scoring import Answer
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
 from deepspark_ops.processes.cluster_network import choose_listen_address
-from deepspark_ops.processes.spark_context import start_context
+from deepspark_ops.processes.spark_context import require_visible_on_hosts, start_context
 from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
+from deepspark_ops.processes.visible_paths import named_paths
 from deepspark_ops.run_paths import RunPaths
 
 _log = logging.getLogger(__name__)
@@ -70,13 +71,16 @@ def score_on(
         rows: Folder for files with a row for each sample, which tasks see, too; None for none.
 
     Raises:
+        ConfigError: A host of the cluster does not see the files.
         DataError: What a task found wrong with the samples or the net.
         DeepSparkError: A task died in a way that another try may cure.
     """
     # The same weights for all, though training may go on and leave another snapshot.
     pinned = with_paths_from(config, Path.cwd()).model_copy(update={"weights": trained.weights.path.absolute()})
     threads = int(context.getConf().get("spark.task.cpus", "1") or 1)
-    part = PartConfig(pinned.model_dump_json(), threads, rows)
+    dataset = config.dataset or trained.config.dataset
+    paths = {"run_dir": pinned.run_dir, "weights": pinned.weights, "dataset": dataset, "output": rows}
+    part = PartConfig(pinned.model_dump_json(), threads, rows, named_paths(paths))
     bounds = part_bounds(
         trained.samples.n_samples,
         batch_size=trained.samples.batch_size,
@@ -88,6 +92,7 @@ def score_on(
         f"{trained.samples.n_samples:,}", context.master, f"{len(bounds):,}",
     )  # fmt: skip
     try:
+        require_visible_on_hosts(context, part.paths)
         scored: Scored = (
             context.parallelize(bounds, len(bounds))
             .map(lambda bound: score_part(part, *bound))

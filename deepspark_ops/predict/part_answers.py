@@ -26,6 +26,7 @@ from deepspark_ops.predict.pixel_range import PixelWatch, SeenPixels
 from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
+from deepspark_ops.processes.visible_paths import NamedPaths, require_visible
 from deepspark_ops.shards.parquet_output import arrow_column
 
 _SHOWN_ERRORS = 5
@@ -58,16 +59,19 @@ class PartConfig:
         kind: ``predict`` or ``features``.
         text: The config, JSON.
         threads: Threads of TensorFlow in a task.
+        paths: What the task's host must see.
     """
 
     kind: str
     text: str
     threads: int
+    paths: NamedPaths = ()
 
     @classmethod
-    def of(cls, config: BundleInputConfig, *, threads: int) -> PartConfig:
+    def of(cls, config: BundleInputConfig, *, threads: int, paths: NamedPaths = ()) -> PartConfig:
         """Return the config of a task."""
-        return cls("features" if isinstance(config, FeaturesConfig) else "predict", config.model_dump_json(), threads)
+        kind = "features" if isinstance(config, FeaturesConfig) else "predict"
+        return cls(kind, config.model_dump_json(), threads, paths)
 
 
 def part_ranges(n_records: int, *, n_slots: int, most: int, unit: int = 1) -> list[tuple[int, int]]:
@@ -92,7 +96,12 @@ def part_ranges(n_records: int, *, n_slots: int, most: int, unit: int = 1) -> li
 
 @cache
 def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema, Answer, int]:
-    """Load the bundle into this process, for this task and the next tasks."""
+    """Load the bundle into this process, for this task and the next tasks.
+
+    Raises:
+        ConfigError: This host does not see the files.
+    """
+    require_visible(part.paths)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from deepspark_ops.predict.answers import open_answer  # TensorFlow, on a worker alone
 

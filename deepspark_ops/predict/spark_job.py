@@ -37,10 +37,11 @@ from deepspark_ops.predict.pixel_range import PixelWatch, merged_pixels
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config
 from deepspark_ops.predict.stream import Summary
 from deepspark_ops.processes.cluster_network import choose_listen_address
-from deepspark_ops.processes.spark_context import arrow_schema, start_context
+from deepspark_ops.processes.spark_context import arrow_schema, require_visible_on_hosts, start_context
 from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
+from deepspark_ops.processes.visible_paths import named_paths
 from deepspark_ops.stores.store_path import StorePath
 
 _log = logging.getLogger(__name__)
@@ -97,20 +98,22 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
     check_output(config)
     counts = session.sparkContext.accumulator({}, _Counts())
     task_cpus = int(session.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
-    part = PartConfig.of(config, threads=config.threads or task_cpus)
     where = f"by Spark with master={session.sparkContext.master}"
     _log.info("net %s of %s on %s, %s", manifest.net, config.bundle.name, config.input, where)
     for remark in form.remarks:
         _log.warning("%s", remark)
     began = time.monotonic()
-    with _plain_errors(session, config):
+    with _plain_errors(session, config), _temporary_output(config) as temporary:
         table = catalog_table(config.input)
+        paths = named_paths({"bundle": config.bundle, "input": None if table else config.input, "output": temporary})
+        require_visible_on_hosts(session.sparkContext, paths)
+        part = PartConfig.of(config, threads=config.threads or task_cpus, paths=paths)
         if table is not None:
             answered = _table_answers(session, config, form, table, part, counts, schema)
         else:
             n_records, unit = _n_records(config, form), manifest.unit_batch
             answered = _number_answers(session, config, n_records, unit, part, counts, schema)
-        _write(session, config, answered)
+        _write(session, config, answered, temporary)
     return _summary(config, form, counts.value, time.monotonic() - began)
 
 
@@ -185,7 +188,7 @@ def _table_answers(
     if columns.id is None and columns.image is None:
         msg = f"input={config.input}: rows of a Spark table have no numbers; name what tells them apart with id_column"
         raise ConfigError(msg)
-    part = PartConfig.of(with_chosen_features(config, columns), threads=part.threads)
+    part = PartConfig.of(with_chosen_features(config, columns), threads=part.threads, paths=part.paths)
 
     def answered(batches: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -201,29 +204,41 @@ def _table_answers(
     return frame.select(*columns.names).mapInArrow(answered, schema)
 
 
-def _write(session: SparkSession, config: BundleInputConfig, answered: DataFrame) -> None:
-    table = catalog_table(config.output)
-    if table is not None:
-        # Without a catalog's name the table is in the session's catalog.
-        if session.conf.get("spark.sql.catalogImplementation") == "in-memory" and table.count(".") < 2:
-            _log.warning(
-                "output=%s: this Spark's catalog is in its memory, so that no other session sees the table; its files"
-                " are below %s. A metastore is set in spark-defaults.conf: spark.sql.catalogImplementation hive",
-                config.output, session.conf.get("spark.sql.warehouse.dir"),
-            )  # fmt: skip
-        answered.write.mode(config.table_mode).saveAsTable(table)
+@contextmanager
+def _temporary_output(config: BundleInputConfig) -> Iterator[Path | None]:
+    """Yield an empty folder beside the output, which tasks must see, too; None for a table of the catalog."""
+    if catalog_table(config.output) is not None:
+        yield None
         return
     folder = config.output
     assert isinstance(folder, Path), "refused at the beginning"
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write(session: SparkSession, config: BundleInputConfig, answered: DataFrame, temporary: Path | None) -> None:
+    if temporary is not None:
+        folder = config.output
+        assert isinstance(folder, Path), "refused at the beginning"
         answered.write.mode("overwrite").parquet(f"file://{temporary.absolute()}")
         if folder.exists():
             shutil.rmtree(folder)
         temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        return
+    table = catalog_table(config.output)
+    assert table is not None, "the output is a table or a folder"
+    # Without a catalog's name the table is in the session's catalog.
+    if session.conf.get("spark.sql.catalogImplementation") == "in-memory" and table.count(".") < 2:
+        _log.warning(
+            "output=%s: this Spark's catalog is in its memory, so that no other session sees the table; its files"
+            " are below %s. A metastore is set in spark-defaults.conf: spark.sql.catalogImplementation hive",
+            config.output, session.conf.get("spark.sql.warehouse.dir"),
+        )  # fmt: skip
+    answered.write.mode(config.table_mode).saveAsTable(table)
 
 
 def _summary(config: BundleInputConfig, form: BundleForm, counts: Counts, seconds: float) -> Summary:

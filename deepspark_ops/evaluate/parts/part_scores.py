@@ -20,6 +20,7 @@ from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, score_sampl
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.task_sum import TaskSum
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_run
+from deepspark_ops.processes.visible_paths import NamedPaths, require_visible
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,13 @@ class PartConfig:
         text: The config, JSON, its paths absolute, its weights named.
         threads: TensorFlow's in a task.
         rows: Folder for files with a row for each sample; None for none.
+        paths: What the process must see.
     """
 
     text: str
     threads: int
     rows: Path | None
+    paths: NamedPaths = ()
 
 
 def part_bounds(n_samples: int, *, batch_size: int, n_at_once: int, most: int) -> list[tuple[int, int]]:
@@ -89,6 +92,7 @@ def score_part(part: PartConfig, start: int, stop: int) -> Scored:
     Raises:
         DeepSparkError, CaffeImportError: As of stage evaluate.
     """
+    require_visible(part.paths)
     config, trained, tasks, answer = _opened(part.text, part.threads)
     return score_range(config, trained.samples, tasks, answer, part.rows, start, stop)
 
