@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -96,7 +97,8 @@ class ForwardFunction:
         seed: int = 0,
     ) -> ForwardPass:
         """Run a pass and return all results; arguments as in ``__call__``."""
-        arguments = (params, dict(layer_state), _key(seed), _checked(feeds, self._fed))
+        inputs = _inputs(layer_state, seed, _checked(feeds, self._fed), self._device)
+        arguments = (_tensor(params, self._device), *inputs)
         blobs, loss, params_after, state = _called(self._function, arguments, self._device)
         return ForwardPass({name: blob.numpy() for name, blob in blobs.items()}, float(loss), params_after, state)
 
@@ -138,9 +140,9 @@ class FixedForward:
 
         function = tf.function(traced, input_signature=_signature(net), autograph=False)
         with tf.device(device or None):
-            self.graph = function.get_concrete_function().graph
+            self._function = function.get_concrete_function()
+        self.graph = self._function.graph
         entries.clear()  # the graph has copies
-        self._function = function
 
     def __call__(self, feeds: Mapping[str, Array], seed: int = 0) -> dict[str, Array]:
         """Return the output blobs of a pass from empty layer state; arguments as of ``ForwardFunction``."""
@@ -150,8 +152,8 @@ class FixedForward:
         self, feeds: Mapping[str, Array], *, layer_state: Mapping[str, tf.Tensor | Array], seed: int = 0
     ) -> FixedPass:
         """Run a pass and return all results; arguments as of ``ForwardFunction``."""
-        arguments = (dict(layer_state), _key(seed), _checked(feeds, self._fed))
-        blobs, loss, state = _called(self._function, arguments, self._device)
+        inputs = _inputs(layer_state, seed, _checked(feeds, self._fed), self._device)
+        blobs, loss, state = _called(self._function, inputs, self._device)
         return FixedPass({name: blob.numpy() for name, blob in blobs.items()}, float(loss), state)
 
 
@@ -191,8 +193,8 @@ class PreparedForward:
         seed: int = 0,
     ) -> FixedPass:
         """Run a pass with ``prepared`` values; other arguments as of ``ForwardFunction``."""
-        arguments = (values, dict(layer_state), _key(seed), _checked(feeds, self._fed))
-        blobs, loss, state, debug = _called(self.graphs.run, arguments, self._device)
+        inputs = _inputs(layer_state, seed, _checked(feeds, self._fed), self._device)
+        blobs, loss, state, debug = _called(self.graphs.run, (values, *inputs), self._device)
         numbers = {name: blob.numpy() for name, blob in blobs.items()}
         return FixedPass(numbers, float(loss), state, debug.numpy() if self._with_debug else None)
 
@@ -225,7 +227,8 @@ class PreparedForward:
             input_signature=[[tf.TensorSpec(value.shape, value.dtype) for value in values], *signature[1:]],
             autograph=False,
         )
-        return PreparedGraphs(uncut, prepare, run, of_pass.graph)
+        with tf.device(self._device or None):
+            return PreparedGraphs(uncut, prepare, run.get_concrete_function(), of_pass.graph)
 
     def _results(
         self,
@@ -267,10 +270,6 @@ def _signature(net: NetSpec) -> list[Any]:
     ]
 
 
-def _key(seed: int) -> Array:
-    return np.array([random_key(seed), 0], np.int32)
-
-
 def _checked(feeds: Mapping[str, Array], fed: Mapping[str, Shape]) -> dict[str, Array]:
     """Return the feeds that the net reads.
 
@@ -285,11 +284,22 @@ def _checked(feeds: Mapping[str, Array], fed: Mapping[str, Shape]) -> dict[str, 
     return {name: feeds[name] for name in fed}
 
 
+def _inputs(layer_state: Mapping[str, tf.Tensor | Array], seed: int, feeds: Mapping[str, Array], device: str) -> Any:
+    """Return layer state, key and feeds as tensors.
+
+    A call of a concrete function with tensors takes 0.2 ms less than a call of a ``tf.function`` with arrays.
+    """
+    state = {name: _tensor(value, device) for name, value in layer_state.items()}
+    key = _tensor(np.array([random_key(seed), 0], np.int32), device, tf.int32)
+    return state, key, {name: _tensor(value, device) for name, value in feeds.items()}
+
+
+def _tensor(value: tf.Tensor | Array, device: str, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    return to_device(value, device) if device else tf.convert_to_tensor(value, dtype)
+
+
 def _called(function: Any, arguments: tuple[Any, ...], device: str) -> Any:
-    if not device:
-        return function(*arguments)
-    arguments = tf.nest.map_structure(lambda leaf: to_device(leaf, device), arguments)
-    with tf.device(device):
+    with tf.device(device) if device else nullcontext():
         return function(*arguments)
 
 
