@@ -83,16 +83,16 @@ def written_config(folder: Path, options: argparse.Namespace) -> Path:
 def mappings_of(pid: int) -> list[Mapping]:
     """Return the mappings of a process; none after its end."""
     mappings: list[Mapping] = []
-    place: re.Match[str] | None = None
+    heading: re.Match[str] | None = None
     try:
         lines = Path(f"/proc/{pid}/smaps").read_text().splitlines()
     except OSError:
         return mappings
     for line in lines:
-        place = MAPPING.fullmatch(line) or place
-        if line.startswith("Rss:") and place is not None:
+        heading = MAPPING.fullmatch(line) or heading
+        if line.startswith("Rss:") and heading is not None:
             n_bytes = 1024 * int(line.split()[1])
-            mappings.append(Mapping(int(place[1], 16), int(place[2], 16), place[3], n_bytes))
+            mappings.append(Mapping(int(heading[1], 16), int(heading[2], 16), heading[3], n_bytes))
     return mappings
 
 

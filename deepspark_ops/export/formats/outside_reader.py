@@ -14,12 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.config.shared_options.bundle_formats import BY_DEFAULT, KERAS, TFLITE, TFLITE_FLOAT16, TFLITE_INT8
+from deepspark_ops.config.shared_options.bundle_formats import BY_DEFAULT, KERAS
 from deepspark_ops.errors import DeepSparkError
 
 KERAS_READER: Final = Path(__file__).with_name("keras_reader.py")
-TF_LITE_READER: Final = Path(__file__).with_name("tf_lite_reader.py")
-_SLOW: Final = {KERAS: KERAS_READER, **dict.fromkeys((TFLITE, TFLITE_FLOAT16, TFLITE_INT8), TF_LITE_READER)}
+_SLOW: Final = {KERAS: KERAS_READER}
 """Formats whose readers load TensorFlow, which takes longer than everything else that a reader does."""
 _TIMEOUT_S = 900.0
 _MAX_MESSAGE_CHARS = 500

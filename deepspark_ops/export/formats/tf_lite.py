@@ -19,13 +19,14 @@ import tensorflow as tf
 from tensorflow.lite.python.convert_phase import ConverterError
 
 from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
-from deepspark_ops.export.formats.outside_reader import TF_LITE_READER, ReaderFailed, read_outside
+from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME, TFLITE_FLOAT16_NAME, TFLITE_INT8_NAME, TFLITE_NAME
 from deepspark_ops.export.tf_saved_model import SIGNATURE, write_saved_model
 
 Convert = Callable[[], bytes]
 Prepare = Callable[[Any, ExportedModel], Convert]
 
+_READER = Path(__file__).with_name("tf_lite_reader.py")
 _HAS_NO_FORM = "DepthwiseConv2dNativeBackpropInput"
 """The operation of a Deconvolution with a group per channel: an FCN's upsampling."""
 _DIVISIONS = ("RealDiv", "DivNoNan", "Div")
@@ -112,9 +113,7 @@ def _reason(converter_message: str) -> str:
 
 def _read(model: ExportedModel, file: str, min_agreement: float | None) -> tuple[Reading, ...]:
     try:
-        answers = read_outside(
-            TF_LITE_READER, [str(model.folder / file), SIGNATURE], model.requests(), model.output_names
-        )
+        answers = read_outside(_READER, [str(model.folder / file), SIGNATURE], model.requests(), model.output_names)
     except ReaderFailed as failure:
         msg = f"TensorFlow Lite's interpreter cannot run it: {failure}"
         raise CannotHave(msg) from failure

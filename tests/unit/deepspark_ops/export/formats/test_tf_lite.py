@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from deepspark_ops.export.formats import tf_lite
+from deepspark_ops.export.formats.exported_model import CannotHave
 from deepspark_ops.export.tf_saved_model import SIGNATURE
 from tests.reference.exported_models import exported_model
 from tests.reference.slow_windows import slow_deconvolution
@@ -142,3 +143,42 @@ def test_stochastic_pooling_of_windows_without_a_positive_value(rectifier: str, 
         written.write(model)
         answer = runner_of(tmp_path / file)(**{argument: images})[next(iter(answers))]
         np.testing.assert_allclose(answer, expected, rtol=0, atol=bound * expected.max(), err_msg=file)
+
+
+def test_the_reader_runs_a_file_without_the_rest_of_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, answers = exported_model(SMALL_NETS["lenet"], tmp_path)
+    tf_lite.FLOAT32.write(model)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, sys\n"
+        "def note():\n"
+        "    if sys.argv[0].endswith('tf_lite_reader.py'):\n"
+        f"        open({str(tmp_path / 'modules')!r}, 'w').write(' '.join(sys.modules))\n"
+        "atexit.register(note)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (reading,) = tf_lite.FLOAT32.read(model)
+    np.testing.assert_allclose(reading.answers["scores"], answers["scores"], atol=1e-5)
+    modules = set((tmp_path / "modules").read_text().split())
+    assert "tensorflow.lite.python.interpreter" in modules
+    assert "tensorflow.python.eager.context" not in modules
+
+
+def test_the_reader_falls_back_on_all_of_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, answers = exported_model(SMALL_NETS["lenet"], tmp_path)
+    tf_lite.FLOAT32.write(model)
+    reader = tmp_path / "reader.py"
+    code = tf_lite._READER.read_text()
+    needed = "from tensorflow.lite.python.interpreter import Interpreter"
+    assert needed in code
+    reader.write_text(code.replace(needed, "from tensorflow.lite.python.elsewhere import Interpreter"))
+    monkeypatch.setattr(tf_lite, "_READER", reader)
+    (reading,) = tf_lite.FLOAT32.read(model)
+    np.testing.assert_allclose(reading.answers["scores"], answers["scores"], atol=1e-5)
+
+
+def test_a_file_that_no_interpreter_reads_is_left_out(tmp_path: Path) -> None:
+    model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
+    tf_lite.FLOAT32.write(model)
+    (model.folder / "model.tflite").write_bytes(b"no model")
+    with pytest.raises(CannotHave, match="TensorFlow Lite's interpreter cannot run it: ValueError: "):
+        tf_lite.FLOAT32.read(model)
