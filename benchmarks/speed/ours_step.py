@@ -31,6 +31,7 @@ def main(name: str, n_threads: int) -> None:
     function = compile_training(spec, solver_spec(parse_solver(SOLVER)), n_threads=n_threads)
     scores_of = forward_net(net, spec)
     first = initial_vector(scores_of, seed=1)
+    first[first == 0] = 0.01  # biases as of a trained net: TensorFlow leaves out the addition of zeros
     passes = compile_fixed_forward(scores_of, first, n_threads=n_threads, outputs=[scores_blob(spec)])
     n_at_once = passes_at_once(scores_of.blob_shapes.values(), n_threads, is_host=True)
     state = function.initial_state(initial_vector(spec, seed=1))
