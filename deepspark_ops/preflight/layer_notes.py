@@ -83,6 +83,11 @@ def _batch_norm_notes(layer: LayerSpec, phase: Phase) -> list[str]:
             "normalises with the batch's own statistics and keeps running sums with moving_average_fraction "
             f"{options.moving_average_fraction:g}; no scale or shift of its own (layer Scale does that)"
         ]
+    if not options.use_global_stats:
+        return [
+            "use_global_stats: false in TEST: normalises with the batch's own statistics, so that a sample's answer "
+            "depends on the batch size and on the other samples; leave use_global_stats out to use the stored ones"
+        ]
     return []
 
 

@@ -62,6 +62,12 @@ def test_tests_drop_nothing_and_learn_nothing():
     assert notes(one("Dropout"), "TEST") == ""
     assert notes(one("InnerProduct", "inner_product_param { num_output: 2 }"), "TEST") == ""
     assert notes(one("BatchNorm"), "TEST") == ""
+    assert notes(one("BatchNorm", "batch_norm_param { use_global_stats: true }"), "TEST") == ""
+
+
+def test_a_batch_norm_of_a_test_net_that_uses_the_batch_is_said():
+    own = one("BatchNorm", "batch_norm_param { use_global_stats: false }")
+    assert "a sample's answer depends on the batch size and on the other samples" in notes(own, "TEST")
 
 
 def test_gray_data_have_no_order_of_channels():
