@@ -85,8 +85,8 @@ def _batch_norm_notes(layer: LayerSpec, phase: Phase) -> list[str]:
         ]
     if not options.use_global_stats:
         return [
-            "use_global_stats: false in TEST: normalises with the batch's own statistics, so that a sample's answer "
-            "depends on the batch size and on the other samples; leave use_global_stats out to use the stored ones"
+            "normalises with the test batch's own statistics: a sample's answer depends on the batch size and on the "
+            "other samples; leave use_global_stats out to use the stored ones"
         ]
     return []
 
