@@ -23,11 +23,14 @@ POLICY_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "step": ("gamma", "stepsize"),
     "exp": ("gamma",),
     "inv": ("gamma", "power"),
-    "multistep": ("gamma", "stepvalue"),
+    "multistep": ("gamma",),
     "poly": ("power", "max_iter"),
     "sigmoid": ("gamma", "stepsize"),
 }
-"""Every lr_policy with the fields it needs. Caffe takes 0 for a missing one, which is never meant."""
+"""Every lr_policy with the fields it needs. Caffe takes 0 for a missing field, which no user means.
+
+``multistep`` without a stepvalue is a constant rate, as in Caffe.
+"""
 
 
 @dataclass(frozen=True)

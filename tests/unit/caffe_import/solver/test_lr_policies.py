@@ -60,6 +60,11 @@ def test_restored_counter_decides_the_rate() -> None:
     assert learning_rate(replace(spec, restored_step=2, restored_at=20), 20) == 0.125
 
 
+def test_multistep_without_a_step_is_a_constant_rate() -> None:
+    spec = spec_of('lr_policy: "multistep" gamma: 0.5')
+    assert [learning_rate(spec, iteration) for iteration in (0, 1, 999)] == [1.0] * 3
+
+
 @pytest.mark.parametrize("case", ["snap_multistep", "snap_adam"])
 def test_step_counter_is_the_one_in_caffes_state(case: str) -> None:
     spec = solver_spec(read_solver(SOLVERS / case / "solver.prototxt"))

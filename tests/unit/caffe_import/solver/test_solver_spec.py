@@ -57,7 +57,7 @@ class TestValues:
             (BASE.replace("fixed", "step") + "stepsize: 0 gamma: 1", 'stepsize=0; allowed: 1 or more;'),
             (BASE.replace("fixed", "exp"), 'gamma is not given; lr_policy "exp" needs it'),
             (BASE.replace("fixed", "inv") + "gamma: 1", 'power is not given; lr_policy "inv" needs it'),
-            (BASE.replace("fixed", "multistep") + "gamma: 1", 'stepvalue is not given; lr_policy "multistep" needs it'),
+            (BASE.replace("fixed", "multistep") + "stepvalue: 3", 'gamma is not given; lr_policy "multistep" needs it'),
             (BASE.replace("fixed", "poly"), 'power is not given; lr_policy "poly" needs it'),
             (BASE.replace("fixed", "poly").replace("10", "0") + "power: 1", 'max_iter=0; allowed: 1 or more;'),
             (BASE.replace("fixed", "sigmoid") + "gamma: -1 stepsize: 3", "gamma=-1; allowed: 0 or more"),
