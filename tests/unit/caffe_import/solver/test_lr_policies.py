@@ -62,7 +62,7 @@ def test_restored_counter_decides_the_rate() -> None:
 
 def test_multistep_without_a_step_is_a_constant_rate() -> None:
     spec = spec_of('lr_policy: "multistep" gamma: 0.5')
-    assert [learning_rate(spec, iteration) for iteration in (0, 1, 999)] == [1.0] * 3
+    assert [learning_rate(spec, iteration) for iteration in (0, 1, 999)] == [0.5] * 3
 
 
 @pytest.mark.parametrize("case", ["snap_multistep", "snap_adam"])
