@@ -31,7 +31,6 @@ from tests.processes import descendants, is_alive, wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
 TIMEOUT_S = 240.0
-ENGINES = ["spark", "process"]
 _JOBS: list[Job] = []
 
 
@@ -247,7 +246,7 @@ def test_a_killed_jvm_is_one_message_with_the_clock_that_was_reached(tmp_path: P
     assert failed.clock >= 500, "the minibatches that were done, and not those of the start"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.long), "process"])
 def test_mistake_found_by_a_worker_ends_the_run_with_its_message(engine: str, tmp_path: Path) -> None:
     # Readable for the driver, gone when the workers open it.
     job = training(tmp_path, "max_iter: 3000", engine=engine, n_workers=1)
