@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from caffe_import.files.regular_file import regular_text
+from caffe_import.files.whole_file import remove_unfinished
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.stored_shard import files_of, link_files
 from deepspark_ops.ingest.versions.unfinished_versions import remove_unfinished_versions
@@ -162,6 +163,8 @@ def remove_unnamed(dataset: DataPath) -> None:
                 remove_tree(path)
         if folder.is_dir() and not isinstance(folder, StorePath) and not any(folder.iterdir()):
             folder.rmdir()
+    if not isinstance(dataset, StorePath):
+        remove_unfinished(dataset)
     remove_unfinished_versions(dataset)
     _remove_copies_of_current(dataset)
 

@@ -102,6 +102,7 @@ def test_new_ingestion_takes_the_place_of_the_old_which_stays_as_a_version(tmp_p
     for path in kept:
         verify_dataset(path, lambda _: None)
         shutil.rmtree(path)
+    (config.output / ".dataset.json.k1ll3d.tmp").touch()
     remove_unnamed(config.output)
     assert sorted(path.name for path in config.output.iterdir()) == ["dataset.json", "train"]
     names = sorted(path.name.split("-")[0] for path in (config.output / "train").iterdir())
