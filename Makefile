@@ -10,8 +10,8 @@ export NO_MKDOCS_2_WARNING := 1
 PYTHON := .venv/bin/python
 MOTO := 5.2.5
 # A file's tests run in one process, so that what they share is made once; the long files begin (tests/conftest.py). Some
-# wait for Spark and Airflow, so there is one process more than cores.
-TEST_PROCESSES = $(shell expr $$(nproc) + 1)
+# wait for Spark and Airflow, so there are two processes more than cores.
+TEST_PROCESSES = $(shell expr $$(nproc) + 2)
 ATHERIS := 3.0.0
 # Carries axe-core 4.12.1; without its dependency Playwright, of which no file is used.
 AXE := axe-playwright-python==0.1.8

@@ -83,6 +83,7 @@ def test_a_link_that_carries_nothing_any_more_is_named_by_both_sides_and_the_oth
         assert (0, "silent") in [(event.worker, event.data["reason"]) for event in lost]
 
 
+@pytest.mark.long
 def test_the_server_names_a_worker_that_falls_silent_in_a_frame(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

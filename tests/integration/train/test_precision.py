@@ -55,6 +55,7 @@ def accuracy(finished: Finished) -> float:
     return float(finished.events("evaluation")[-1].data["accuracy"])
 
 
+@pytest.mark.long
 def test_16_bits_train_as_accurately_as_float32(tmp_path: Path) -> None:
     scores, losses = {}, {}
     for precision in ("float32", "bfloat16", "float16"):

@@ -289,6 +289,7 @@ def test_two_workers_without_a_gpu_each_are_refused_before_spark_starts(
     assert not refused.paths.root.exists()
 
 
+@pytest.mark.long
 def test_gpus_of_the_host_are_dealt_out_and_workers_that_may_do_without_go_on_on_the_cpu(shared_gpu_job: Job) -> None:
     job = shared_gpu_job
     assert job.process.returncode == 0, "\n".join(job.lines)
@@ -303,6 +304,7 @@ def test_gpus_of_the_host_are_dealt_out_and_workers_that_may_do_without_go_on_on
     assert len(notes) == 1
 
 
+@pytest.mark.long
 def test_executors_with_another_version_train_and_the_log_names_the_difference(shared_gpu_job: Job) -> None:
     job = shared_gpu_job
     assert job.process.returncode == 0, "\n".join(job.lines)

@@ -50,7 +50,7 @@ def test_the_files_of_a_package_come_with_their_bytecode_and_without_programs_an
     assert {"pydantic/main.py", f"pydantic/__pycache__/main.{sys.implementation.cache_tag}.pyc"} <= set(names)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_copied_interpreter_runs_from_the_archive_in_another_folder(tmp_path: Path) -> None:
     (tmp_path / "built").mkdir()
     stage_interpreter(tmp_path / "built")

@@ -62,11 +62,11 @@ def test_the_interpreter_computes_what_the_net_computes(name: str, tmp_path: Pat
     ("n_channels", "kernel", "stride", "pad", "size"),
     [
         (21, 4, 2, 0, (3, 4)),  # FCN-8s: score2, upscore_pool4
-        (21, 16, 8, 0, (2, 3)),  # FCN-8s: upscore8
-        (2, 64, 32, 16, (2, 1)),  # FCN-32s
+        pytest.param(21, 16, 8, 0, (2, 3), marks=pytest.mark.long),  # FCN-8s: upscore8
+        pytest.param(2, 64, 32, 16, (2, 1), marks=pytest.mark.long),  # FCN-32s
         (3, 5, 2, 2, (3, 2)),  # no multiple of the stride
         (3, 2, 3, 0, (2, 3)),  # gaps
-        (4, 3, 1, 1, (3, 3)),
+        pytest.param(4, 3, 1, 1, (3, 3), marks=pytest.mark.long),
     ],
 )
 def test_upsampling_of_every_channel_by_itself(
