@@ -170,6 +170,7 @@ HOURS = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(60)]
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_what_spark_reads_may_hold_times(context, tmp_path):
     plain = a_table(60)
     options = {"feature_columns": "f*", "label_column": "label", "samples_per_shard": 60}

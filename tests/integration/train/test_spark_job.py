@@ -196,6 +196,7 @@ def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_d
     )
 
 
+@pytest.mark.long
 def test_a_host_without_the_python_is_one_message_and_not_a_start_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

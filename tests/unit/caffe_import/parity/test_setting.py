@@ -18,6 +18,7 @@ from tests.paths import FIXTURES, ROOT
 pytestmark = pytest.mark.tf
 
 
+@pytest.mark.long
 def test_recorded_cases_hold_on_a_device_and_are_computed_there() -> None:
     command = [sys.executable, "-m", "tests.unit.caffe_import.parity.cases_on_a_device"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

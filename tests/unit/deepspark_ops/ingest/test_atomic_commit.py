@@ -101,7 +101,7 @@ def require_one_version(folder: Path, samples) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["images", pytest.param("table", marks=pytest.mark.long)])
 def test_a_full_disk_at_any_step_leaves_the_version_before_and_no_new_file(tmp_path, kind):
     version, samples = KINDS[kind]
     version(tmp_path, seed=1)

@@ -163,6 +163,7 @@ def test_the_reader_runs_a_file_without_the_rest_of_tensorflow(tmp_path: Path, m
     assert "tensorflow.python.eager.context" not in modules
 
 
+@pytest.mark.long
 def test_the_reader_falls_back_on_all_of_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, answers = exported_model(SMALL_NETS["lenet"], tmp_path)
     tf_lite.FLOAT32.write(model)
