@@ -56,7 +56,9 @@ def differing_rows(old_dataset: _Dataset, new_dataset: _Dataset) -> tuple[Counte
     """
     rows = _rows(*old_dataset), _rows(*new_dataset)
     only_before, only_after = (
-        np.flatnonzero(~np.isin(rows[i].hashes, rows[1 - i].hashes, assume_unique=True)) for i in range(2)
+        # The kind: numpy 2.0's other way overflows with uint64.
+        np.flatnonzero(~np.isin(rows[i].hashes, rows[1 - i].hashes, assume_unique=True, kind="sort"))
+        for i in range(2)
     )
     return _samples(*old_dataset, rows[0], only_before), _samples(*new_dataset, rows[1], only_after)
 

@@ -343,7 +343,7 @@ def find_in_list(listed: ListedRows, names: Hashes, outside: Sequence[tuple[int,
     Raises:
         DataError: It names no row at all.
     """
-    is_there = np.isin(listed.hashes, names)
+    is_there = np.isin(listed.hashes, names, kind="sort")  # numpy 2.0's other way overflows with uint64
     named = list(read_split_list(listed.path))
     if not is_there.any():
         row_names = [name for _, name in outside[:1]]

@@ -22,7 +22,12 @@ from deepspark_ops.operators import promote as promote_module
 from deepspark_ops.operators.approve import DeepSparkApproveOperator
 from deepspark_ops.operators.check import DeepSparkCheckOperator
 from deepspark_ops.operators.form import form_params
-from deepspark_ops.operators.provider.airflow_names import WAITS, AirflowFailException, AirflowSkipException
+from deepspark_ops.operators.provider.airflow_names import (
+    WAITS,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferred,
+)
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.overview import read_model
@@ -67,7 +72,11 @@ class Asking(Retraining):
         values["ti"].id = "id of the task instance"
         with pytest.raises(WAITS) as waits:
             execute(self.operator, values)
-        timeout: timedelta | None = waits.value.timeout
+        waiting: Any = waits.value
+        if isinstance(waiting, TaskDeferred):  # before Airflow 3.3 the trigger has the end of the time
+            time_left = waiting.trigger.timeout_datetime - datetime.now(UTC)
+            return timedelta(minutes=round(time_left / timedelta(minutes=1)))
+        timeout: timedelta | None = waiting.timeout
         return timeout
 
     def answer(self, option: str, who: str | None = "anna", comment: str = "") -> dict[str, Any]:

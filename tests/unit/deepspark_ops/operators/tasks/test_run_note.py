@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.models.dagrun import DagRun, DagRunNote
+from airflow.models.taskinstance import TaskInstance
 from airflow.models.tasklog import LogTemplate
+from airflow.models.trigger import Trigger
 from airflow.models.xcom import XComModel
 from sqlalchemy import create_engine, event
 from sqlalchemy.orm import Session
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.airflow
 def session() -> Iterator[Session]:
     """A database of the tables that take part, without the rest of Airflow's."""
     engine = create_engine("sqlite://")
-    for model in (LogTemplate, DagRun, DagRunNote, XComModel):
+    for model in (LogTemplate, DagRun, DagRunNote, Trigger, TaskInstance, XComModel):
         model.__table__.create(engine)
     with Session(engine) as session:
         yield session
@@ -31,7 +33,9 @@ def session() -> Iterator[Session]:
 
 
 def run_with(session: Session, *, decision: str | None, note: str | None = None) -> DagRun:
-    run = DagRun(dag_id="deepspark_retrain", run_id="r", run_type="manual", run_after=datetime.now(UTC), note=note)
+    run = DagRun(dag_id="deepspark_retrain", run_id="r", run_type="manual", run_after=datetime.now(UTC))
+    if note is not None:
+        run.note = note  # DagRun of Airflow 3.1 takes none
     session.add(run)
     session.flush()
     for key, value in (("return_value", "other"), (REASON_KEY, decision)):
