@@ -190,7 +190,7 @@ def main() -> None:
     names = [name for name in options.nets.split(",") if name not in ("", "none")]
     if unknown := sorted(set(names) - set(NETS)):
         parser.error(f"unknown nets {', '.join(unknown)}; known: {', '.join(NETS)}")
-    failures: list[str] = []
+    n_failed = 0
     ends = time.monotonic() + 60 * options.minutes
     for number, name in enumerate(oldest_first(names, results)):
         if options.minutes and time.monotonic() > ends:
@@ -202,15 +202,15 @@ def main() -> None:
             try:
                 results[name] = Measurement(name, Path(folder), options).run(chosen)
             except (ContenderError, ValueError) as error:  # the other nets go on
-                failures.append(f"{name}: {error}")
-                print(failures[-1], file=sys.stderr, flush=True)
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+                n_failed += 1
                 continue
         page.write_json(options.json, results)
         print("\n".join(page.rows(name, results[name])), flush=True)
     if options.json == page.RESULTS:
         page.write_pages(results)
-    if failures:
-        sys.exit(f"failed: {len(failures)} of {len(names)} nets, see above")
+    if n_failed:
+        sys.exit(f"failed: {n_failed} of {len(names)} nets, see above")
 
 
 if __name__ == "__main__":

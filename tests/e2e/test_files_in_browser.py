@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import cv2
@@ -124,19 +125,31 @@ def test_a_figure_of_the_report_opens_its_samples_in_a_sandbox_without_scripts(p
         assert_accessible(page)
 
 
+@contextmanager
+def served_page(page: Page, model: FakeModel) -> Iterator[None]:
+    """Show the page of ``deepspark serve`` when it is ready for a picture."""
+    config = serve_config(model)
+    app = make_app(Service.of(model, config), config, Limits(100_000, 8, hosts=LOOPBACK_NAMES))
+    with serving(app) as address:
+        page.goto(address)
+        page.wait_until("!document.getElementById('ask').hidden")
+        yield
+
+
+def attach_picture(page: Page, folder: Path) -> None:
+    """Give the page of ``deepspark serve`` a blue picture and wait for the answer."""
+    picture = folder / "blue.png"
+    picture.write_bytes(cv2.imencode(".png", np.full((2, 3, 3), (255, 0, 0), np.uint8))[1].tobytes())
+    page.attach("#picture", picture)
+    page.wait_until("!document.getElementById('result').hidden")
+
+
 def test_the_page_of_serve_names_a_class_without_a_name_by_its_number(page: Page, tmp_path: Path) -> None:
     model = FakeModel(tmp_path)
     output = model.manifest.output.model_copy(update={"labels": ()})
     model.manifest = model.manifest.model_copy(update={"output": output})
-    config = serve_config(model)
-    app = make_app(Service.of(model, config), config, Limits(100_000, 8, hosts=LOOPBACK_NAMES))
-    picture = tmp_path / "blue.png"
-    picture.write_bytes(cv2.imencode(".png", np.full((2, 3, 3), (255, 0, 0), np.uint8))[1].tobytes())
-    with serving(app) as address:
-        page.goto(address)
-        page.wait_until("!document.getElementById('ask').hidden")
-        page.attach("#picture", picture)
-        page.wait_until("!document.getElementById('result').hidden")
+    with served_page(page, model):
+        attach_picture(page, tmp_path)
         assert page.evaluate("document.getElementById('winner').innerText") == "1"
         assert page.evaluate("[...document.querySelectorAll('#classes .name')].map((one) => one.innerText)") == [
             "1",
@@ -148,17 +161,9 @@ def test_the_page_of_serve_names_a_class_without_a_name_by_its_number(page: Page
 
 
 def test_the_page_of_serve_answers_a_picture_and_is_accessible(page: Page, tmp_path: Path) -> None:
-    model = FakeModel(tmp_path)
-    config = serve_config(model)
-    app = make_app(Service.of(model, config), config, Limits(100_000, 8, hosts=LOOPBACK_NAMES))
-    picture = tmp_path / "blue.png"
-    picture.write_bytes(cv2.imencode(".png", np.full((2, 3, 3), (255, 0, 0), np.uint8))[1].tobytes())
-    with serving(app) as address:
-        page.goto(address)
-        page.wait_until("!document.getElementById('ask').hidden")
+    with served_page(page, FakeModel(tmp_path)):
         assert_accessible(page)
-        page.attach("#picture", picture)
-        page.wait_until("!document.getElementById('result').hidden")
+        attach_picture(page, tmp_path)
         assert page.evaluate("document.getElementById('winner').innerText") == LABELS[1]
         for width in WIDTHS:
             page.resize(width, 900)

@@ -28,6 +28,7 @@ from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.scores import TOP_K, Answers, SampleLosses
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.shards.class_name import class_name
+from deepspark_ops.shards.hash_membership import are_in
 
 Metric = Literal["top1", "top5", "loss"]
 COMPARISON_VERSION: Final = 3
@@ -232,7 +233,7 @@ def groups_of(first: ScoredSamples, second: ScoredSamples) -> Groups | None:
 
 
 def _n_new(candidate: ScoredSamples, known_content: npt.NDArray[np.uint64] | None) -> int | None:
-    return None if known_content is None else _count(~np.isin(candidate.content, known_content))
+    return None if known_content is None else _count(~are_in(candidate.content, known_content))
 
 
 def require_same_samples(candidate: ScoredSamples, production: ScoredSamples) -> None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from deepspark_ops.ingest.selection.row_hash import Hashes, combined, mixed, numbered
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.hash_membership import are_in
 from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, SplitName, shard_folder
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.shards.row_records import read_row_records
@@ -55,11 +56,7 @@ def differing_rows(old_dataset: _Dataset, new_dataset: _Dataset) -> tuple[Counte
         DataError: One is damaged.
     """
     rows = _rows(*old_dataset), _rows(*new_dataset)
-    only_before, only_after = (
-        # The kind: numpy 2.0's other way overflows with uint64.
-        np.flatnonzero(~np.isin(rows[i].hashes, rows[1 - i].hashes, assume_unique=True, kind="sort"))
-        for i in range(2)
-    )
+    only_before, only_after = (np.flatnonzero(~are_in(rows[i].hashes, rows[1 - i].hashes)) for i in range(2))
     return _samples(*old_dataset, rows[0], only_before), _samples(*new_dataset, rows[1], only_after)
 
 

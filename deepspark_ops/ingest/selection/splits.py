@@ -24,6 +24,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Finding, Findings
 from deepspark_ops.ingest.records import Positions, Rejection, SourceIndex
 from deepspark_ops.ingest.selection.row_hash import Hashes, hash_texts, name_hashes
+from deepspark_ops.shards.hash_membership import are_in
 from deepspark_ops.shards.manifest import SPLITS, SplitName, SplitRule, sha256_of_file
 from deepspark_ops.stores.store_path import DataPath
 
@@ -343,7 +344,7 @@ def find_in_list(listed: ListedRows, names: Hashes, outside: Sequence[tuple[int,
     Raises:
         DataError: It names no row at all.
     """
-    is_there = np.isin(listed.hashes, names, kind="sort")  # numpy 2.0's other way overflows with uint64
+    is_there = are_in(listed.hashes, names)
     named = list(read_split_list(listed.path))
     if not is_there.any():
         row_names = [name for _, name in outside[:1]]

@@ -54,6 +54,14 @@ def all_at_once(running: RunningExchange, folder: Path, workers: Sequence[int]) 
     return runs
 
 
+def joined_links(running: RunningExchange, folder: Path) -> tuple[list[SocketLink], list[Vector]]:
+    """Return the links of eight workers that have joined, and the vectors that they start from."""
+    links = [link_of(running.address, folder, worker) for worker in range(8)]
+    for worker, link in enumerate(links):
+        link.join(worker)
+    return links, [link.pull() for link in links]
+
+
 @pytest.mark.parametrize(("n_servers", "is_tls"), [(1, True), (3, False)])
 def test_a_fixed_order_over_sockets_is_the_papers(tmp_path: Path, n_servers: int, is_tls: bool) -> None:
     n_params, order = 200, np.random.default_rng(5).integers(0, 8, 60).tolist()
@@ -64,10 +72,7 @@ def test_a_fixed_order_over_sockets_is_the_papers(tmp_path: Path, n_servers: int
     )
     protection = "tls" if is_tls else "off"
     with start_exchange(settings, initial_vector(n_params), protection=protection) as running:
-        links = [link_of(running.address, tmp_path, worker) for worker in range(8)]
-        for worker, link in enumerate(links):
-            link.join(worker)
-        locals_ = [link.pull() for link in links]
+        links, locals_ = joined_links(running, tmp_path)
         for worker, update in steps:
             locals_[worker], _ = links[worker].exchange(locals_[worker] + update)
         root = running.center.snapshot()
@@ -122,10 +127,7 @@ def test_sixteen_bits_between_hosts_and_root_lose_nothing(tmp_path: Path) -> Non
     steps = [(worker, update_of(step, n_params)) for step, worker in enumerate(order)]
     fields = {"moving_rate": 0.3, "wire_dtype": "bfloat16", "options": {"root_moving_rate": 0.4}}
     with start_exchange(tree_settings(tmp_path, n_params=n_params, **fields), initial_vector(n_params)) as running:
-        links = [link_of(running.address, tmp_path, worker) for worker in range(8)]
-        for worker, link in enumerate(links):
-            link.join(worker)
-        locals_ = [link.pull() for link in links]
+        links, locals_ = joined_links(running, tmp_path)
         for worker, update in steps:
             locals_[worker], _ = links[worker].exchange(locals_[worker] + update)
         vectors = vectors_of(links, locals_, running.center.vector)
@@ -146,10 +148,7 @@ def test_exchanges_beside_the_steps_keep_every_step(tmp_path: Path) -> None:
     """With ``overlap`` a worker steps on during the exchange, and the host's exchange may be part of it."""
     n_steps = 160
     with start_exchange(tree_settings(tmp_path, lock="striped"), initial_vector()) as running:
-        links = [link_of(running.address, tmp_path, worker) for worker in range(8)]
-        for worker, link in enumerate(links):
-            link.join(worker)
-        locals_ = [link.pull() for link in links]
+        links, locals_ = joined_links(running, tmp_path)
         exchanges = [BackgroundExchange(link, StatisticBlobs()) for link in links]
         for step in range(n_steps):
             worker = step % 8

@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ BEGINS_AGAIN = r"worker 1: loss is nan at minibatch \d+; the worker begins again
 def test_a_minibatch_of_nan_costs_a_worker_of_elastic_averaging_its_steps_and_others_the_run(
     strategy: str, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LeasedBatches, "take", spoiled_take())
+    monkeypatch.setattr(LeasedBatches, "take", spoiled_take(tmp_path / "spoiled"))
     config = config_for_solver(
         tmp_path / "run", dataset, "SGD", strategy=strategy, n_workers=2, comm_period="auto", overrides="max_iter: 200"
     )
@@ -97,7 +98,7 @@ def test_a_minibatch_of_nan_costs_a_worker_of_elastic_averaging_its_steps_and_ot
 
 def test_a_process_with_a_minibatch_of_nan_begins_again_at_the_center(dataset: Path, tmp_path: Path) -> None:
     config = config_for_solver(tmp_path / "run", dataset, "SGD", n_workers=2, overrides="max_iter: 200 snapshot: 200")
-    train_in_processes(config, prepare=spoil_the_first_minibatch)
+    train_in_processes(config, prepare=partial(spoil_the_first_minibatch, tmp_path / "spoiled"))
     (warning,) = warnings_of(config.run_dir)
     assert re.match(BEGINS_AGAIN, warning)
     weights = read_caffemodel(RunPaths(config.run_dir).snapshot("s", 200, "caffemodel"))

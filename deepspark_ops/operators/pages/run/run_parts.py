@@ -1,7 +1,7 @@
 """The runs of a DAG run with several trainings: one folder a training. No framework.
 
-Id and folder's name of such a run are the DAG run's id and the run's first task, with the index of a mapped task
-(``StageArguments``).
+The id and the folder's name of such a run consist of the DAG run's id, the run's first task and the index of a mapped
+task (``StageArguments``).
 """
 
 from __future__ import annotations
