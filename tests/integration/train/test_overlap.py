@@ -92,7 +92,7 @@ def test_workers_of_a_tree_of_centers_by_sockets_of_16_bits_train(
     options = {"strategy": "easgd", "strategy_options": {"center": "tree"}, "wire_dtype": "bfloat16"}
     train_in_processes(overlapped(tmp_path, transport="socket", **options))
     events = list(read_events(RunPaths(tmp_path / "run").events))
-    assert [event.data["transport"] for event in events if event.kind == "worker_joined"] == ["tree", "tree"]
+    assert {event.data["transport"] for event in events if event.kind == "worker_joined"} == {"tree"}
     losses = [event.data["loss"] for event in events if event.kind == "loss"]
     assert max(losses[-3:]) < 0.5 * losses[0]
     assert RunPaths(tmp_path / "run").snapshot_iterations() == [30, 60]
