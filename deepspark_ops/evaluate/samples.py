@@ -58,7 +58,10 @@ class Samples:
             NetError: There are none.
         """
         if not layers:
-            msg = "the net has no data layer to feed in phase TEST, so there is nothing to score; add a Data layer"
+            msg = (
+                "the net has no data layer to feed in phase TEST, so there are no samples to score; add a data layer"
+                " with include { phase: TEST }, or export the deploy net and its weights by deepspark convert"
+            )
             raise NetError(msg)
         counts = {layer.name: layer.samples.n_samples for layer in layers}
         if len(set(counts.values())) > 1:

@@ -23,7 +23,7 @@ from deepspark_ops.evaluate.figures.figure_charts import (
 )
 from deepspark_ops.evaluate.task_pages.examples import MOST_SHOWN, Example
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Shown, Table, TaskPage, Tile, shown
-from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, MOST_OUTPUTS, bar_links
+from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, MOST_OUTPUTS, bar_links, class_id
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
@@ -209,12 +209,16 @@ def _multi_label(metrics: MetricsReport, examples: Examples, links: Links) -> Ta
             )
             for label in figures.labels
         ],
+        {at: links[class_id(at)] for at in range(len(figures.labels)) if class_id(at) in links},
     )
     return TaskPage(
         tiles_of(metrics),
         [
             Section(
-                "Labels", f"A label counts as answered above a probability of {_share(figures.threshold)}.", table=table
+                "Labels",
+                f"A label counts as answered above a probability of {_share(figures.threshold)}."
+                f"{' A label leads to samples.' if links else ''}",
+                table=table,
             ),
             Section(
                 "At all thresholds",

@@ -35,10 +35,17 @@ class Card:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head; the first column is text, the others are numbers."""
+    """Rows under a head; the first column is text, the others are numbers.
+
+    Attributes:
+        head: Names of the columns.
+        rows: Values of each row.
+        links: Position of a row -> address that the row's first value leads to.
+    """
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    links: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

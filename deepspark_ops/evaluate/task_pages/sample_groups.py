@@ -16,6 +16,7 @@ from deepspark_ops.evaluate.per_sample.part_rows import numbers_of_rows
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
+from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
 from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionMetrics
 from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
 
@@ -24,7 +25,7 @@ MOST_OF_CELLS: Final = 160
 MOST_OF_CLASSES: Final = 80
 MOST_OF_BARS: Final = 80
 """Samples of all groups of a kind that no group before shows. A photograph of 160 pixels has about 6 KB, so the
-pictures of 320 samples stay below two megabytes."""
+pictures of 400 samples stay below three megabytes."""
 MOST_OUTPUTS: Final = 6
 """Outputs of a regression with charts, and with bars that open samples."""
 BARS_LEAD: Final = "A bar leads to samples."
@@ -73,7 +74,7 @@ def cell_id(label: int, predicted: int) -> str:
 
 
 def class_id(label: int) -> str:
-    """Return the id of the group of a true class."""
+    """Return the id of the group of a true class, or of a label of several."""
     return f"class-{label}"
 
 
@@ -94,12 +95,14 @@ def groups_behind_figures(metrics: MetricsReport, losses: SampleLosses, rows: Pa
         metrics: The figures.
         losses: Of each sample that counts; of a classification ``Answers``.
         rows: Folder of ``rows_folder``, for values that ``losses`` lacks; without rows the bars of confidences and
-            residuals have no samples.
+            residuals and the labels of several have no samples.
     """
     if isinstance(metrics, ClassificationMetrics) and isinstance(losses, Answers):
         return _of_classification(metrics, losses, rows)
     if isinstance(metrics, RegressionMetrics):
         return _of_regression(metrics, losses, rows)
+    if isinstance(metrics, MultiLabelMetrics):
+        return _of_labels(metrics, losses, rows)
     if isinstance(metrics, ReconstructionMetrics):
         errors = metrics.figures.errors
         groups = _grouped(
@@ -147,8 +150,15 @@ def _of_classification(metrics: ClassificationMetrics, answers: Answers, rows: P
         most=MOST_OF_CELLS,
     )
     classes = _grouped(answers, label, lambda key: (class_id(key), f"All of class “{names[key]}”"))
+    right = _grouped(
+        answers,
+        np.where(label == predicted, label, -1),
+        lambda key: (cell_id(key, key), f"{names[key]}, right"),
+        most=MOST_OF_CLASSES,
+    )
     shown: set[int] = set()
     chosen = [*limited(cells, MOST_OF_CELLS, shown), *limited(classes, MOST_OF_CLASSES, shown)]
+    chosen += limited(right, MOST_OF_CLASSES, shown)
     confidence = numbers_of_rows(rows, "probability")
     if confidence is not None and metrics.calibration is not None:
         bins = metrics.calibration.bins
@@ -167,6 +177,30 @@ def _of_classification(metrics: ClassificationMetrics, answers: Answers, rows: P
         of_label = f"true class {100 * np.exp(-answers.loss[at]):.1f}\u202f%"
         texts[index] = (f"{true}, right" if true == answer else f"{true} taken for {answer}", of_label)
     return SampleGroups(tuple(chosen), texts)
+
+
+def _of_labels(metrics: MultiLabelMetrics, losses: SampleLosses, rows: Path | None) -> SampleGroups:
+    names = [label.name for label in metrics.figures.labels]
+    labels = numbers_of_rows(rows, "labels", most=len(names))
+    probabilities = numbers_of_rows(rows, "probabilities", most=len(names))
+    if labels is None or probabilities is None:
+        return SampleGroups()
+    row, label = np.nonzero(labels[losses.index] == 1)
+    groups = _grouped(losses, label, lambda key: (class_id(key), f"With label “{names[key]}”"), rows=row)
+    chosen = limited(groups, MOST_OF_CLASSES, set())
+
+    def names_where(is_named: npt.NDArray[np.bool_]) -> str:
+        named = [names[at] for at in np.flatnonzero(is_named).tolist()]
+        return ", ".join([*named[:_MOST_NUMBERS], *(["..."] if len(named) > _MOST_NUMBERS else [])]) or "none"
+
+    texts = {
+        index: (
+            f"answered: {names_where(probabilities[index] > metrics.figures.threshold)}",
+            f"there: {names_where(labels[index] == 1)}",
+        )
+        for index, _ in _by_loss(chosen, losses)
+    }
+    return SampleGroups(chosen, texts)
 
 
 def _of_regression(metrics: RegressionMetrics, losses: SampleLosses, rows: Path | None) -> SampleGroups:
@@ -204,24 +238,28 @@ def _grouped(
     id_and_title: Callable[[int], tuple[str, str]],
     *,
     most: int | None = None,
+    rows: npt.NDArray[np.int64] | None = None,
 ) -> list[SampleGroup]:
     """Return a group for each key, the largest group first; of equal losses the earlier sample is first.
 
     Args:
         losses: Of each sample.
-        keys: (n_samples,); samples with a key below 0 are in no group.
+        keys: (n,); samples with a key below 0 are in no group.
         id_and_title: Takes a key.
         most: How many groups at most, the largest ones; None: all.
+        rows: (n,), the row of ``losses`` of each key; None: a key for each row.
     """
-    rows = np.flatnonzero(keys >= 0)
-    order = rows[np.lexsort((-losses.loss[rows], keys[rows]))]
-    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
-    counts = np.diff(starts, append=len(order))
+    is_grouped = keys >= 0
+    keys, rows = keys[is_grouped], np.flatnonzero(is_grouped) if rows is None else rows[is_grouped]
+    order = np.lexsort((rows, -losses.loss[rows], keys))
+    keys, rows = keys[order], rows[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    counts = np.diff(starts, append=len(keys))
     groups = []
     for at in np.argsort(-counts, kind="stable")[:most].tolist():
         start, count = int(starts[at]), int(counts[at])
-        indices = losses.index[order[start : start + min(count, MOST_PER_GROUP)]]
-        groups.append(SampleGroup(*id_and_title(int(keys[order[start]])), count, tuple(indices.tolist())))
+        indices = losses.index[rows[start : start + min(count, MOST_PER_GROUP)]]
+        groups.append(SampleGroup(*id_and_title(int(keys[start])), count, tuple(indices.tolist())))
     return groups
 
 

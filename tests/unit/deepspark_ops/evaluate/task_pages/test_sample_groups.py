@@ -1,6 +1,9 @@
+import re
+
 import numpy as np
 import pytest
 
+from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.task_pages.sample_groups import (
     MOST_OF_BARS,
     MOST_OF_CELLS,
@@ -11,6 +14,7 @@ from deepspark_ops.evaluate.task_pages.sample_groups import (
     limited,
 )
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead
+from deepspark_ops.run_view.curves import read_curves
 from tests.unit.deepspark_ops.evaluate.per_sample.test_rows import write_scored_rows
 from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, task_answers
 
@@ -38,8 +42,7 @@ def test_cells_classes_and_bars_of_a_classification_have_their_samples(tmp_path)
     predicted, losses = probabilities.argmax(axis=1), -np.log(probabilities[np.arange(N), labels])
     expected = {}
     for at in range(N):
-        if predicted[at] != labels[at]:
-            expected.setdefault(f"cell-{labels[at]}-{predicted[at]}", []).append(at)
+        expected.setdefault(f"cell-{labels[at]}-{predicted[at]}", []).append(at)
         expected.setdefault(f"class-{labels[at]}", []).append(at)
         confidence = float(np.float32(probabilities[at].max()))
         bar = next(k for k, item in enumerate(metrics.calibration.bins) if item.low < confidence <= item.high)
@@ -98,11 +101,30 @@ def test_a_bar_of_errors_of_a_reconstruction_has_its_samples(tmp_path):
 
 def test_without_rows_there_are_no_bars_of_residuals_and_confidences(tmp_path):
     assert groups_of("regression", tmp_path, rows=False)[0].groups == ()
+    assert groups_of("multi_label", tmp_path, rows=False)[0].groups == ()
     ids = by_id(groups_of("classification", tmp_path, rows=False)[0])
     assert {name.partition("-")[0] for name in ids} == {"cell", "class"}
 
 
-@pytest.mark.parametrize("task", ["multi_label", "embedding", "segmentation"])
+def test_a_label_has_the_samples_with_it(tmp_path):
+    groups, metrics, probabilities, labels = groups_of("multi_label", tmp_path)
+    right = np.where(labels == 1, probabilities, 1 - probabilities)
+    losses = -np.log(right).mean(axis=1)
+    shown = by_id(groups)
+    assert set(shown) == {"class-0", "class-1", "class-2"}
+    for label, report in enumerate(metrics.figures.labels):
+        positions = [at for at in range(N) if labels[at, label] == 1]
+        assert shown[f"class-{label}"].title == f"With label “{report.name}”"
+        assert shown[f"class-{label}"].count == len(positions)
+        assert shown[f"class-{label}"].indices == largest_loss_first(losses, positions)[:MOST_PER_GROUP]
+    names = [report.name for report in metrics.figures.labels]
+    for at, lines in groups.texts.items():
+        answered = [names[k] for k in range(3) if probabilities[at, k] > 0.5]
+        there = [names[k] for k in range(3) if labels[at, k] == 1]
+        assert lines == (f"answered: {', '.join(answered) or 'none'}", f"there: {', '.join(there)}")
+
+
+@pytest.mark.parametrize("task", ["embedding", "segmentation"])
 def test_figures_of_other_tasks_have_no_groups(task, tmp_path):
     assert groups_of(task, tmp_path)[0].groups == ()
 
@@ -147,8 +169,16 @@ def test_many_classes_have_a_bounded_number_of_samples():
     total = ScoreSum(400)
     total.add(probabilities / probabilities.sum(axis=1, keepdims=True), labels)
     groups = groups_behind_figures(build_metrics(total.result(), SCORED, ()), total.result().answers, None)
-    cells = [group for group in groups.groups if group.id.startswith("cell-")]
+    cells = [group for group in groups.groups if " taken for " in group.title]
     assert len(cells) == MOST_OF_CELLS
     assert min(group.count for group in cells) >= 1
-    assert len(groups.texts) <= MOST_OF_CELLS + MOST_OF_CLASSES
+    assert len(groups.texts) <= MOST_OF_CELLS + 2 * MOST_OF_CLASSES
     assert len(groups.groups) > len(cells)
+
+
+def test_the_name_of_a_label_leads_to_its_samples(tmp_path):
+    groups, metrics, _, _ = groups_of("multi_label", tmp_path)
+    page = render_report(metrics, curves=read_curves([]), pictures={}, settings={}, groups=groups)
+    links = re.findall(r'<td><a href="#([\w-]+)">([^<]+)</a></td>', page)
+    assert links == [(f"class-{label}", report.name) for label, report in enumerate(metrics.figures.labels)]
+    assert all(f'id="{group_id}"' in page for group_id, _ in links)
