@@ -85,8 +85,8 @@ def task_fields(chosen: ChosenTask, *, has_scores: bool) -> list[pa.Field]:
     Classification: ``label``, ``predicted``, ``probability`` (of ``predicted``), ``label_probability``, ``rank``
     (number of other classes with at least the true class' score), on demand ``scores``, a probability a class. Several
     labels: ``labels`` and ``probabilities``. Regression: ``true``, ``predicted``. Pairs: ``is_same``, ``distance``;
-    single vectors: ``class``, ``vector``. Reconstruction: ``mae``. A class a pixel: ``pixels`` (without ignored
-    pixels), ``right``.
+    single vectors: ``class``, ``vector``. Reconstruction: ``mae``. A class a pixel, without ignored pixels:
+    ``pixels``, ``right``, ``true_pixels`` of each class.
 
     Args:
         chosen: The result.
@@ -110,7 +110,7 @@ _FIELDS: Final[Mapping[TaskName, Mapping[str, pa.DataType]]] = {
     "regression": {"true": _NUMBERS, "predicted": _NUMBERS},
     "embedding": {"is_same": pa.bool_(), "distance": pa.float32()},
     "reconstruction": {"mae": pa.float64()},
-    "segmentation": {"pixels": pa.int64(), "right": pa.int64()},
+    "segmentation": {"pixels": pa.int64(), "right": pa.int64(), "true_pixels": pa.list_(pa.int32())},
 }
 
 
@@ -184,12 +184,20 @@ def _reconstruction(
 def _segmentation(
     chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
 ) -> dict[str, Sequence[Any]]:
-    labels = targets.reshape(len(targets), -1)
+    labels = targets.reshape(len(targets), -1).astype(np.int64)
     counted = np.ones(labels.shape, np.bool_) if chosen.ignore_label is None else labels != chosen.ignore_label
     pixels = counted.sum(axis=1)
     wrong = np.zeros(len(labels))
     wrong[losses.index - start] = losses.loss
-    return {"pixels": pixels, "right": np.rint(pixels * (1.0 - wrong)).astype(np.int64)}
+    of_class = [
+        np.bincount(row[is_counted], minlength=chosen.n_classes)
+        for row, is_counted in zip(labels, counted, strict=True)
+    ]
+    return {
+        "pixels": pixels,
+        "right": np.rint(pixels * (1.0 - wrong)).astype(np.int64),
+        "true_pixels": vectors(np.array(of_class, np.int32)),
+    }
 
 
 _COLUMNS: Final[Mapping[TaskName, Callable[..., dict[str, Sequence[Any]]]]] = {

@@ -87,6 +87,11 @@ def _share(value: float | None) -> str:
     return "\u2013" if value is None else f"{100 * value:.1f}\u202f%"
 
 
+def _class_links(links: Links, n_classes: int) -> dict[int, str]:
+    """Return position of a class or label -> address of its samples."""
+    return {at: links[class_id(at)] for at in range(n_classes) if class_id(at) in links}
+
+
 def _gallery(
     samples: Sequence[NamedSample], examples: Examples, text: Callable[[Example, float], list[str]]
 ) -> list[Shown]:
@@ -209,7 +214,7 @@ def _multi_label(metrics: MetricsReport, examples: Examples, links: Links) -> Ta
             )
             for label in figures.labels
         ],
-        {at: links[class_id(at)] for at in range(len(figures.labels)) if class_id(at) in links},
+        _class_links(links, len(figures.labels)),
     )
     return TaskPage(
         tiles_of(metrics),
@@ -313,6 +318,7 @@ def _segmentation(metrics: MetricsReport, examples: Examples, links: Links) -> T
             )
             for class_figures in figures.classes
         ],
+        _class_links(links, len(figures.classes)),
     )
     worst = _gallery(
         figures.worst,
@@ -324,7 +330,8 @@ def _segmentation(metrics: MetricsReport, examples: Examples, links: Links) -> T
         [
             Section(
                 "Classes",
-                "IoU: pixels of a class that were found, by those that are either. Rows of the matrix: true classes.",
+                "IoU: pixels of a class that were found, by those that are either. Rows of the matrix: true classes."
+                f"{' The name of a class leads to pictures with the class.' if links else ''}",
                 cards,
                 table,
             )

@@ -19,6 +19,7 @@ from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
 from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionMetrics
 from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
+from deepspark_ops.evaluate.tasks.segmentation import SegmentationMetrics
 
 MOST_PER_GROUP: Final = 8
 MOST_OF_CELLS: Final = 160
@@ -74,7 +75,7 @@ def cell_id(label: int, predicted: int) -> str:
 
 
 def class_id(label: int) -> str:
-    """Return the id of the group of a true class, or of a label of several."""
+    """Return the id of the group of a true class, a label of several, or a class of pixels."""
     return f"class-{label}"
 
 
@@ -95,7 +96,7 @@ def groups_behind_figures(metrics: MetricsReport, losses: SampleLosses, rows: Pa
         metrics: The figures.
         losses: Of each sample that counts; of a classification ``Answers``.
         rows: Folder of ``rows_folder``, for values that ``losses`` lacks; without rows the bars of confidences and
-            residuals and the labels of several have no samples.
+            residuals, the labels of several and the classes of pixels have no samples.
     """
     if isinstance(metrics, ClassificationMetrics) and isinstance(losses, Answers):
         return _of_classification(metrics, losses, rows)
@@ -103,6 +104,8 @@ def groups_behind_figures(metrics: MetricsReport, losses: SampleLosses, rows: Pa
         return _of_regression(metrics, losses, rows)
     if isinstance(metrics, MultiLabelMetrics):
         return _of_labels(metrics, losses, rows)
+    if isinstance(metrics, SegmentationMetrics):
+        return _of_segmentation(metrics, losses, rows)
     if isinstance(metrics, ReconstructionMetrics):
         errors = metrics.figures.errors
         groups = _grouped(
@@ -181,26 +184,43 @@ def _of_classification(metrics: ClassificationMetrics, answers: Answers, rows: P
 
 def _of_labels(metrics: MultiLabelMetrics, losses: SampleLosses, rows: Path | None) -> SampleGroups:
     names = [label.name for label in metrics.figures.labels]
-    labels = numbers_of_rows(rows, "labels", most=len(names))
-    probabilities = numbers_of_rows(rows, "probabilities", most=len(names))
+    labels, probabilities = (numbers_of_rows(rows, name, most=len(names)) for name in ("labels", "probabilities"))
     if labels is None or probabilities is None:
         return SampleGroups()
-    row, label = np.nonzero(labels[losses.index] == 1)
-    groups = _grouped(losses, label, lambda key: (class_id(key), f"With label “{names[key]}”"), rows=row)
-    chosen = limited(groups, MOST_OF_CLASSES, set())
 
     def names_where(is_named: npt.NDArray[np.bool_]) -> str:
         named = [names[at] for at in np.flatnonzero(is_named).tolist()]
         return ", ".join([*named[:_MOST_NUMBERS], *(["..."] if len(named) > _MOST_NUMBERS else [])]) or "none"
 
+    is_there, is_answered = labels == 1, probabilities > metrics.figures.threshold
+    chosen = _with_each("label", names, is_there, losses)
     texts = {
-        index: (
-            f"answered: {names_where(probabilities[index] > metrics.figures.threshold)}",
-            f"there: {names_where(labels[index] == 1)}",
-        )
+        index: (f"answered: {names_where(is_answered[index])}", f"there: {names_where(is_there[index])}")
         for index, _ in _by_loss(chosen, losses)
     }
     return SampleGroups(chosen, texts)
+
+
+def _of_segmentation(metrics: SegmentationMetrics, losses: SampleLosses, rows: Path | None) -> SampleGroups:
+    names = [report.name for report in metrics.figures.classes]
+    true_pixels = numbers_of_rows(rows, "true_pixels", most=len(names))
+    if true_pixels is None:
+        return SampleGroups()
+    chosen = _with_each("class", names, true_pixels > 0, losses)
+    texts = {
+        index: (f"{100 * (1 - losses.loss[at]):.1f}\u202f% of its pixels right",)
+        for index, at in _by_loss(chosen, losses)
+    }
+    return SampleGroups(chosen, texts, "share of wrong pixels")
+
+
+def _with_each(
+    word: str, names: Sequence[str], is_there: npt.NDArray[np.bool_], losses: SampleLosses
+) -> tuple[SampleGroup, ...]:
+    """Return a group for each label or class: the samples with it, of ``is_there`` (n_samples, n_labels)."""
+    row, label = np.nonzero(is_there[losses.index])
+    groups = _grouped(losses, label, lambda key: (class_id(key), f"With {word} “{names[key]}”"), rows=row)
+    return limited(groups, MOST_OF_CLASSES, set())
 
 
 def _of_regression(metrics: RegressionMetrics, losses: SampleLosses, rows: Path | None) -> SampleGroups:

@@ -61,6 +61,7 @@ def compare_row(task, row, values, target):
     else:
         assert row["pixels"] == 25
         assert row["right"] == int((values[0].argmax(axis=0) == target).sum())
+        assert row["true_pixels"] == [int((target == k).sum()) for k in range(4)]
 
 
 def test_samples_that_do_not_count_have_rows_without_an_error(tmp_path):

@@ -101,7 +101,7 @@ def test_a_bar_of_errors_of_a_reconstruction_has_its_samples(tmp_path):
 
 def test_without_rows_there_are_no_bars_of_residuals_and_confidences(tmp_path):
     assert groups_of("regression", tmp_path, rows=False)[0].groups == ()
-    assert groups_of("multi_label", tmp_path, rows=False)[0].groups == ()
+    assert all(groups_of(task, tmp_path, rows=False)[0].groups == () for task in ("multi_label", "segmentation"))
     ids = by_id(groups_of("classification", tmp_path, rows=False)[0])
     assert {name.partition("-")[0] for name in ids} == {"cell", "class"}
 
@@ -124,9 +124,22 @@ def test_a_label_has_the_samples_with_it(tmp_path):
         assert lines == (f"answered: {', '.join(answered) or 'none'}", f"there: {', '.join(there)}")
 
 
-@pytest.mark.parametrize("task", ["embedding", "segmentation"])
-def test_figures_of_other_tasks_have_no_groups(task, tmp_path):
-    assert groups_of(task, tmp_path)[0].groups == ()
+def test_a_class_of_pixels_has_the_pictures_with_the_class(tmp_path):
+    groups, metrics, scores, labels = groups_of("segmentation", tmp_path)
+    losses = [np.mean(scores[at].argmax(axis=0) != labels[at]) for at in range(N)]
+    shown = by_id(groups)
+    assert set(shown) == {f"class-{k}" for k in range(4)}
+    for k, report in enumerate(metrics.figures.classes):
+        positions = [at for at in range(N) if (labels[at] == k).any()]
+        assert shown[f"class-{k}"].title == f"With class “{report.name}”"
+        assert shown[f"class-{k}"].count == len(positions)
+        assert shown[f"class-{k}"].indices == largest_loss_first(losses, positions)[:MOST_PER_GROUP]
+    at = next(iter(groups.texts))
+    assert groups.texts[at] == (f"{100 * (1 - losses[at]):.1f}\u202f% of its pixels right",)
+
+
+def test_figures_of_pairs_have_no_groups(tmp_path):
+    assert groups_of("embedding", tmp_path)[0].groups == ()
 
 
 def apart(sizes):
@@ -176,9 +189,10 @@ def test_many_classes_have_a_bounded_number_of_samples():
     assert len(groups.groups) > len(cells)
 
 
-def test_the_name_of_a_label_leads_to_its_samples(tmp_path):
-    groups, metrics, _, _ = groups_of("multi_label", tmp_path)
+@pytest.mark.parametrize(("task", "names"), [("multi_label", "labels"), ("segmentation", "classes")])
+def test_the_name_of_a_label_or_class_leads_to_its_samples(task, names, tmp_path):
+    groups, metrics, _, _ = groups_of(task, tmp_path)
     page = render_report(metrics, curves=read_curves([]), pictures={}, settings={}, groups=groups)
     links = re.findall(r'<td><a href="#([\w-]+)">([^<]+)</a></td>', page)
-    assert links == [(f"class-{label}", report.name) for label, report in enumerate(metrics.figures.labels)]
+    assert links == [(f"class-{label}", report.name) for label, report in enumerate(getattr(metrics.figures, names))]
     assert all(f'id="{group_id}"' in page for group_id, _ in links)
