@@ -91,11 +91,13 @@ def compared(airflow: AirflowInstance) -> DagRun:
 
 
 def waiting_for_approval(airflow: AirflowInstance) -> DagRun:
-    """Return a run of deepspark_retrain whose new version waits for a person."""
+    """Return a run of deepspark_retrain whose new version waits for a person; a short training is in production."""
+    model = f"{MODEL}_nightly"  # a model belongs to the DAG that made its versions
+    short = "max_iter: 60 base_lr: 0.002 snapshot: 60 test_interval: 60"
+    _run(airflow, "deepspark_retrain", "retrain", "in_production", model=model, approval=False, overrides=short)
 
     def make() -> str:
-        settings = {"approval": True, "model": f"{MODEL}_nightly"}  # a model belongs to the DAG that made its versions
-        run = airflow.trigger("deepspark_retrain", _conf("retrain") | settings)
+        run = airflow.trigger("deepspark_retrain", _conf("retrain") | {"approval": True, "model": model})
         run.wait_task("approve", "awaiting_input")
         return run.run_id
 

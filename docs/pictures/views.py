@@ -133,7 +133,7 @@ VIEWS: Final[dict[str, View]] = {
     "report": View(show_report, 900, 1300),
     "report_curves": View(show_report_curves, 900, 1210),
     "model": View(show_model, height=900),
-    "approval": View(show_approval, 950, 840),
+    "approval": View(show_approval, 1280, 1130),
     "comparing": View(show_comparison, 1000, 1180),
     "runs": View(show_runs, height=900),
     "serve": View(show_served, 560, 1190),
