@@ -117,7 +117,7 @@ def test_one_worker_then_four_then_two_keep_clock_data_and_progress(
     status = exchange.poll()
     assert (status.clock, status.acknowledged, status.finished) == (N_STEPS, N_STEPS, True)
     assert [number for at, number in enumerate(live) if at == 0 or number != live[at - 1]] == [1, 4, 2]
-    assert status.reissued_grants in (2, 3), "a slower worker's grant may be cut"
+    assert status.reissued_grants >= 2, "those of the two that left; by the time of a step the grants of others are cut"
     whole_epochs = [epoch for epoch in {epoch for epoch, _, _ in records} if epoch < N_STEPS // SAMPLES.n_samples - 1]
     assert len(whole_epochs) > 20
     for epoch in whole_epochs:
