@@ -92,9 +92,9 @@ def reasons(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     text = f"- {NETS[name].title}: {kernels['outside']:.0%} of a step outside oneDNN's kernels"
     text += f" ({named})" if named else " (oneDNN reports none)"
     yield text + (
-        f"; below its bar: {', '.join(missed)}; the time of a step is mostly {part}."
+        f". Below its bar: {', '.join(missed)}. The time of a step is mostly {part}."
         if missed
-        else "; every bar is kept."
+        else ". Every bar is kept."
     )
 
 

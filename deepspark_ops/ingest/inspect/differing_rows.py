@@ -56,7 +56,8 @@ def differing_rows(old_dataset: _Dataset, new_dataset: _Dataset) -> tuple[Counte
         DataError: One is damaged.
     """
     rows = _rows(*old_dataset), _rows(*new_dataset)
-    only_before, only_after = (np.flatnonzero(~are_in(rows[i].hashes, rows[1 - i].hashes)) for i in range(2))
+    hashes = [part.hashes for part in rows]
+    only_before, only_after = (np.flatnonzero(~are_in(hashes[i], hashes[1 - i], is_unique=True)) for i in range(2))
     return _samples(*old_dataset, rows[0], only_before), _samples(*new_dataset, rows[1], only_after)
 
 

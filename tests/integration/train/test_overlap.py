@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.setup.run_setup import prepare_run
+from tests.integration.train.first_batches import begin_together
 from tests.integration.train.in_process import CAFFE, run_in_process
 from tests.integration.train.process_workers import train_in_processes
 
@@ -90,9 +92,10 @@ def test_workers_of_a_tree_of_centers_by_sockets_of_16_bits_train(
 ) -> None:
     monkeypatch.chdir(CAFFE)
     options = {"strategy": "easgd", "strategy_options": {"center": "tree"}, "wire_dtype": "bfloat16"}
-    train_in_processes(overlapped(tmp_path, transport="socket", **options))
+    prepare = partial(begin_together, tmp_path / "first_batches")
+    train_in_processes(overlapped(tmp_path, transport="socket", **options), prepare=prepare)
     events = list(read_events(RunPaths(tmp_path / "run").events))
-    assert {event.data["transport"] for event in events if event.kind == "worker_joined"} == {"tree"}
+    assert [event.data["transport"] for event in events if event.kind == "worker_joined"] == ["tree", "tree"]
     losses = [event.data["loss"] for event in events if event.kind == "loss"]
     assert max(losses[-3:]) < 0.5 * losses[0]
     assert RunPaths(tmp_path / "run").snapshot_iterations() == [30, 60]

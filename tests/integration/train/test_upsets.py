@@ -31,9 +31,9 @@ from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.start import plan_start
 from tests.integration.small_run import make_dataset
 from tests.integration.train.cut_shard import cut_short_while_it_is_read
+from tests.integration.train.first_batches import spoil_the_first_minibatch, spoiled_take
 from tests.integration.train.in_process import CAFFE, run_in_process
 from tests.integration.train.process_workers import train_in_processes
-from tests.integration.train.spoiled_batches import spoil_the_first_minibatch, spoiled_take
 from tests.integration.train.test_exactness import MAX_ITER, assert_is, config_for_solver
 from tests.processes import wait_until
 

@@ -183,8 +183,8 @@ def test_a_row_compares_with_the_best_peer_of_step_and_of_pass(results) -> None:
 def test_a_missed_bar_is_said_with_where_the_time_goes(results) -> None:
     (line,) = page.reasons("lenet", results["lenet"])
     assert line == (
-        "- LeNet: 25% of a step outside oneDNN's kernels (`convolution brg` 50%); below its bar: forward 1 of 2 threads"
-        " 1.10 (bar 1.2), forward 2 of 1 thread 1.10 (bar 1.2); the time of a step is"
+        "- LeNet: 25% of a step outside oneDNN's kernels (`convolution brg` 50%). Below its bar: forward 1 of 2 threads"
+        " 1.10 (bar 1.2), forward 2 of 1 thread 1.10 (bar 1.2). The time of a step is"
         " mostly outside the convolutions and products."
     )
 

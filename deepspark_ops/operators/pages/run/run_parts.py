@@ -1,7 +1,7 @@
 """The runs of a DAG run with several trainings: one folder a training. No framework.
 
-The id and the folder's name of such a run consist of the DAG run's id, the run's first task and the index of a mapped
-task (``StageArguments``).
+The id of such a run, and the name of its folder, join the DAG run's id, the id of the run's first task and the index of
+a mapped task (``StageArguments``).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, field
@@ -95,7 +96,8 @@ def test_one_worker_then_four_then_two_keep_clock_data_and_progress(
         strategy=name,
         watch_rest_s=3600.0,
     )
-    exchange = LocalExchange(settings, np.ones(1, np.float32))
+    calls = itertools.count()
+    exchange = LocalExchange(settings, np.ones(1, np.float32), clock=lambda: 0.001 * next(calls))  # steps of equal time
     strategy = configure(name, {}).for_workers(most_workers)
     counts = range(1, most_workers + 1)
     factors = tuple(min(strategy.rate_limit(p), 1.0 / strategy.progress_per_step(p)) for p in counts)
@@ -117,7 +119,7 @@ def test_one_worker_then_four_then_two_keep_clock_data_and_progress(
     status = exchange.poll()
     assert (status.clock, status.acknowledged, status.finished) == (N_STEPS, N_STEPS, True)
     assert [number for at, number in enumerate(live) if at == 0 or number != live[at - 1]] == [1, 4, 2]
-    assert status.reissued_grants >= 2, "those of the two that left; by the time of a step the grants of others are cut"
+    assert status.reissued_grants in (2, 3), "a slower worker's grant may be cut"
     whole_epochs = [epoch for epoch in {epoch for epoch, _, _ in records} if epoch < N_STEPS // SAMPLES.n_samples - 1]
     assert len(whole_epochs) > 20
     for epoch in whole_epochs:
