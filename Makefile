@@ -12,6 +12,7 @@ MOTO := 5.2.5
 # A file's tests run in one process, so that what they share is made once; the long files begin (tests/conftest.py). Some
 # wait for Spark and Airflow, so there are two processes more than cores.
 TEST_PROCESSES = $(shell expr $$(nproc) + 2)
+QUICK_TESTS := not (spark or airflow or tf or slow or integration or e2e or parity or cluster or browser or mlflow or object_store or long)
 ATHERIS := 3.0.0
 # Carries axe-core 4.12.1; without its dependency Playwright, of which no file is used.
 AXE := axe-playwright-python==0.1.8
@@ -51,9 +52,12 @@ setup: ## Bring the virtual environment with the tests' tools, and Java
 	$(PYTHON) -m tests.spark_classes $@
 
 # In a fresh clone each process of the tests would compile every module for itself, at the same time as the others.
+# The quick tests come first: a quick test that imports TensorFlow is an error only where no other test imports it.
 build/tests.compiled: | setup
 	@mkdir -p build
-	@$(PYTHON) -m pytest --collect-only >build/tests.compiled.log || { cat build/tests.compiled.log; exit 1; }
+	@for tests in "$(QUICK_TESTS)" ""; do \
+	  $(PYTHON) -m pytest --collect-only -m "$$tests" >build/tests.compiled.log || { cat build/tests.compiled.log; exit 1; }; \
+	done
 	@mv build/tests.compiled.log $@
 
 # The tests of DAGs, which come first, wait a lot: types are checked meanwhile. The last lines stay pytest's.
@@ -65,7 +69,7 @@ test: setup ## Everything: lint, import borders, types, all tests on all cores; 
 
 test-quick: setup ## The tests of single modules that need neither Spark, Airflow nor TensorFlow, on all cores
 	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder \
-	  -m "not (spark or airflow or tf or slow or integration or e2e or parity or cluster or browser or mlflow or object_store or long)"
+	  -m "$(QUICK_TESTS)"
 
 test-cluster: setup ## A Spark standalone cluster, also in network namespaces, and its packets; as root; not part of make test
 	$(PYTHON) -m pytest -m cluster tests/integration

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.net.batch_size import set_batch_size
+from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.net_wiring import user_name
@@ -77,6 +78,16 @@ def build_deploy_net(
             copy.ClearField(field)
     reserved_names = set(net.blob_shapes) | {layer.name for layer in net.layers}
     return DeployNet(deploy, inputs, {task: _activated(deploy, task, reserved_names) for task in tasks})
+
+
+def build_deploy(deploy: caffe_pb2.NetParameter, batch_size: int) -> NetSpec:
+    """Return a deploy net built for a batch size."""
+    message = caffe_pb2.NetParameter()
+    message.CopyFrom(deploy)
+    for layer in message.layer:
+        if layer.type == "Input":
+            set_batch_size(layer, batch_size)
+    return build_net_spec(message, phase="TEST")
 
 
 def _activated(deploy: caffe_pb2.NetParameter, task: ChosenTask, reserved_names: set[str]) -> str:

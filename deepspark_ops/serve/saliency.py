@@ -33,7 +33,7 @@ from deepspark_ops.evaluate.saliency.maps import (
 )
 from deepspark_ops.evaluate.saliency.overlay import overlay
 from deepspark_ops.evaluate.trained_net import load_params
-from deepspark_ops.export.formats.caffe import build_deploy
+from deepspark_ops.export.deploy_net import build_deploy
 from deepspark_ops.export.input_steps import options_from_words
 from deepspark_ops.export.manifest import DEPLOY_NAME, WEIGHTS_NAME, BundleManifest, OutputBlob
 from deepspark_ops.predict.samples import Parts

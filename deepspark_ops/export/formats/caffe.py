@@ -11,28 +11,15 @@ import numpy.typing as npt
 
 from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.prototxt import format_message, read_net
-from caffe_import.net.batch_size import set_batch_size
-from caffe_import.net.net_spec import NetSpec, build_net_spec
-from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.evaluate.trained_net import load_params
-from deepspark_ops.export.deploy_net import opencv_names
+from deepspark_ops.export.deploy_net import build_deploy, opencv_names
 from deepspark_ops.export.formats.exported_model import ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import DEPLOY_NAME, WEIGHTS_NAME
 from deepspark_ops.run_paths import write_text_whole
 
 _OPENCV = Path(__file__).with_name("opencv_reader.py")
-
-
-def build_deploy(deploy: caffe_pb2.NetParameter, batch_size: int) -> NetSpec:
-    """Return a deploy net built for a batch size."""
-    message = caffe_pb2.NetParameter()
-    message.CopyFrom(deploy)
-    for layer in message.layer:
-        if layer.type == "Input":
-            set_batch_size(layer, batch_size)
-    return build_net_spec(message, phase="TEST")
 
 
 def _write(model: ExportedModel) -> None:
