@@ -51,7 +51,7 @@ def ui(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], AirflowInstanc
     folder, port = tmp_path / "session", free_port()
     folder.mkdir()
     keep_airflow.write_settings(folder)
-    process = keep_airflow.start(folder, port)
+    process = keep_airflow.start_airflow(folder, port)
     try:
         until(lambda: process.poll() is not None or keep_airflow.is_up(folder, port), "Airflow is up")
         yield process, AirflowInstance(folder, port)

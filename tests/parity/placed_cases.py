@@ -19,7 +19,7 @@ import numpy as np
 
 from caffe_import.devices.compute_plan import ComputePlan, Placement
 from caffe_import.net.net_spec import NetSpec
-from caffe_import.parity import net_cases, snapshot_cases, solver_cases
+from caffe_import.parity import net_cases, solver_cases
 from caffe_import.parity.case import Case, load_cases, run_case
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.devices import set_up_devices
@@ -100,7 +100,7 @@ def compare(case: Case) -> Comparison:
         return Trained(comparison, net, solver, **options)  # type: ignore[return-value]
 
     net_cases.run_passes = both  # type: ignore[attr-defined]
-    solver_cases.compile_training = snapshot_cases.compile_training = trained  # type: ignore[attr-defined]
+    solver_cases.compile_training = trained  # type: ignore[attr-defined]
     run_case(case)
     return comparison
 

@@ -46,12 +46,12 @@ def s3_variables(folder: Path) -> Iterator[dict[str, str]]:
         }
         for name, value in variables.items():
             patch.setenv(name, value)
-        arrow_store._made.cache_clear()
+        arrow_store._filesystem.cache_clear()
         request = urllib.request.Request(f"{url}/bucket", method="PUT")
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert answer.status == 200
         yield variables
-        arrow_store._made.cache_clear()
+        arrow_store._filesystem.cache_clear()
 
 
 @contextmanager

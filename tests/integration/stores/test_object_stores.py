@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from deepspark_ops.events import read_events
 from deepspark_ops.ingest.versions.kept_versions import kept_versions
 from deepspark_ops.shards.manifest import read_manifest
 from deepspark_ops.stores.store_path import data_path
+from deepspark_ops.train.setup.dataset_users import current_users
 from tests.paths import ROOT
 from tests.reference.photo_net import write_photo_solver
 from tests.reference.raw_sources import write_tar
@@ -201,6 +203,8 @@ def test_a_source_that_grew_sends_what_is_new(dataset, environment, tmp_path):
     for arguments in (["show", dataset], ["diff", dataset], ["sample", dataset, "--output", "s3://bucket/s.html"]):
         deepspark("data", *arguments, folder=tmp_path, environment=environment)
     prune = ["data", "prune", dataset, "--keep", "0", "--home", str(tmp_path), "--remove"]
+    for user in [*current_users(data_path(dataset))]:  # runs of other tests keep their version
+        shutil.rmtree(user.run_dir)
     deepspark(*prune, folder=tmp_path, environment=environment)
     assert kept_versions(data_path(dataset)) == []
     deepspark("data", "verify", dataset, folder=tmp_path, environment=environment)

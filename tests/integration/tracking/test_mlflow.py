@@ -136,7 +136,7 @@ def test_a_finished_run_is_in_mlflow_as_its_files_have_it(mlflow: Mlflow, tmp_pa
     run = make_run(tmp_path)
     said = deepspark("track", str(run), url=mlflow.url, folder=tmp_path, MLFLOW_EXPERIMENT_NAME="digits nightly")
     found = mlflow.run(id_of(run))
-    assert (found["info"]["status"], found["info"]["run_name"]) == ("FINISHED", "first")
+    assert (found["info"]["status"], found["info"]["run_name"]) == ("FINISHED", "LeNet, easgd x2, 1,000 minibatches")
     assert (found["info"]["start_time"], found["info"]["end_time"]) == (1_000_000, 1_100_000)
     params = {param["key"]: param["value"] for param in found["data"]["params"]}
     expected = {"strategy": "easgd", "n_workers": "2", "comm_period": "4", "solver.base_lr": "0.01", "net": "LeNet"}

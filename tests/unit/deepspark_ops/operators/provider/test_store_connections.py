@@ -138,7 +138,7 @@ def test_what_the_variables_cannot_say_is_refused_by_name(
 def test_an_extra_that_is_no_json_object_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow 3.1 does not read such a connection from a variable; Airflow's database may hold one."""
     monkeypatch.setattr(Connection, "get", lambda conn_id: Connection(conn_id=conn_id, conn_type="aws", extra="{"))
-    with pytest.raises(ConfigError, match="^Airflow connection own: extra is no JSON object$"), store_access([], "own"):
+    with pytest.raises(ConfigError, match="connection own: extra is no JSON object"), store_access([], "own"):
         pass
 
 
