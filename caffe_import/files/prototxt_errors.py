@@ -214,7 +214,8 @@ def explain_parse_error(
     finding = f"{reason}, found {found_text}"
     if found_text in ("}", ">") and reason == "expected a field name":
         finding = f'a "{found_text}" too many, or one too few before it'
-    return source.error(offset, finding, width=len(token.text) if token else 1)
+    remedy = "comments begin with #" if found_text == "/" else ""
+    return source.error(offset, finding, width=len(token.text) if token else 1, remedy=remedy)
 
 
 _TWICE = "should not have multiple"

@@ -60,6 +60,7 @@ def define_batch_norm(request: LayerRequest) -> LayerDefinition:
         ),
         options=BatchNormOptions(use_global_stats, param.moving_average_fraction, param.eps),
         notes=notes,
+        mixes_samples=not use_global_stats,
     )
 
 

@@ -57,8 +57,8 @@ def net_in_batches(
 def unit_batch(build: BuildNet, own_size: int) -> int:
     """Return the least number of samples for a net: 1, or ``own_size`` if the net needs the whole batch.
 
-    A recurrent layer with the batch's samples as steps needs the whole batch, too: fewer samples would be shorter
-    sequences.
+    A net whose answers depend on the other samples needs the whole batch, too: fewer samples would be shorter
+    sequences of a recurrent layer, or other means of a BatchNorm layer.
     """
     if net_of_any_batch(build) is not None:
         return 1
@@ -99,9 +99,14 @@ def net_of_any_batch(build: BuildNet) -> NetSpec | None:
 
 
 def _mixes_samples(small: NetSpec, large: NetSpec) -> bool:
-    """Return whether the steps of a recurrent layer are more in a larger batch: its samples are steps then."""
+    """Return whether an answer depends on the other samples of the batch.
+
+    It does if the samples are the steps of a recurrent layer, whose steps are then more in a larger batch, and if a
+    BatchNorm layer takes mean and variance of the batch.
+    """
     return any(
-        layer.type in _OVER_TIME and layer.bottom_shapes[0][0] != other.bottom_shapes[0][0]
+        layer.definition.mixes_samples
+        or (layer.type in _OVER_TIME and layer.bottom_shapes[0][0] != other.bottom_shapes[0][0])
         for layer, other in zip(small.layers, large.layers, strict=True)
     )
 

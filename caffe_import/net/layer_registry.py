@@ -92,6 +92,7 @@ class LayerDefinition:
         gradient_reads_bottoms: Does Caffe's ``Backward_cpu`` read the data of a bottom again? Labels need not be
             declared: every loss reads them again.
         labels: What the second bottom holds, where it holds classes.
+        mixes_samples: Does a sample's value in a top depend on the other samples of the batch?
         shares_memory: Are the tops the memory of the first bottom in Caffe (``Blob::ShareData``), with no copy?
         traits: The layer's traits where its options decide them; None: those of its type.
     """
@@ -108,6 +109,7 @@ class LayerDefinition:
     gradient_reads_bottoms: bool = False
     shares_memory: bool = False
     labels: ClassLabels | None = None
+    mixes_samples: bool = False
     traits: LayerTraits | None = None
 
 

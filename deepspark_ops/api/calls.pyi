@@ -502,8 +502,8 @@ def evaluate(
         output: Folder for metrics.json and report.html; default RUN/evaluation.
         devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
             usable GPU; gpu: refuses to run without a GPU.
-        batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
-            fixes it.
+        batch_size: Samples of a forward pass; default: 100, or the net's own number where answers depend on it
+            (Reshape, LSTM, BatchNorm without stored statistics).
         production: Folder with another net's evaluation on the same samples, to compare in the report.
         production_samples: samples.h5 of the other net's set at the promotion; the report counts new samples.
         worst: Most confident mistakes, or samples with the largest errors, in the report.
@@ -617,8 +617,8 @@ def predict(
         input_columns: For a bundle with several inputs: the column of a table for each input, INPUT=COLUMN with
             commas between; default: the columns with the names of the inputs.
         id_column: Column of a table with row names; default: the paths, else the rows' numbers from 0 on.
-        batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
-            fixes it.
+        batch_size: Samples of a forward pass; default: 100, or the net's own number where answers depend on it
+            (Reshape, LSTM, BatchNorm without stored statistics).
         devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
             usable GPU; gpu: refuses to run without a GPU.
         threads: Threads; default: the number of cores.

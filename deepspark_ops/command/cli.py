@@ -24,7 +24,7 @@ from deepspark_ops.api.display.stage_display import StageDisplay
 from deepspark_ops.command.caffe_files import model, upgrade
 from deepspark_ops.command.data import data, print_dry_run
 from deepspark_ops.command.models import models
-from deepspark_ops.command.options import with_options
+from deepspark_ops.command.options import StageCommand, with_options
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.config.base import Config
 from deepspark_ops.config.check import CheckConfig
@@ -93,7 +93,8 @@ def stage_command(
     def register(run: Callable[..., None]) -> Callable[..., None]:
         if table:
             run.__doc__ = f"{run.__doc__}\n\n\b\n" + "\n".join(f"{word}: {line}" for word, line in table.items())
-        app.command(name)(reported_errors()(with_options(run, model, positional=positional, flags=flags, names=names)))
+        command = with_options(run, model, positional=positional, flags=flags, names=names)
+        app.command(name, cls=StageCommand)(reported_errors()(command))
         return run
 
     return register

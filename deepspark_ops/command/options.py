@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
 import typer
+import typer.core
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
@@ -43,6 +44,19 @@ _METAVARS: dict[Any, str] = {
     StorePath: "PATH",
     tuple[Path, ...]: "PATH,...",
 }
+
+
+class StageCommand(typer.core.TyperCommand):
+    """A command that says how an argument is written where its name is used as an option: Caffe's ``-solver``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read ``args``; refuse the name of an argument."""
+        options = {arg.partition("=")[0] for arg in args if arg.startswith("-")}
+        arguments = [str(param.name) for param in self.params if param.param_type_name == "argument"]
+        for option in sorted(options):
+            if option.lstrip("-").replace("-", "_") in arguments:
+                ctx.fail(f"{option} is no option: write {ctx.command_path} {' '.join(arguments).upper()}")
+        return super().parse_args(ctx, args)
 
 
 def with_options(

@@ -380,8 +380,8 @@ class DeepSparkCheckOperator(BaseOperator):
                 ingestion and a DAG's check then read every file)
             strict: Refuse data with a warning: damaged images, duplicates, a class with one sample, ...
             split: Part of the dataset to score
-            batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
-                fixes it
+            batch_size: Samples of a forward pass; default: 100, or the net's own number where answers depend on it
+                (Reshape, LSTM, BatchNorm without stored statistics)
             worst: Most confident mistakes, or samples with the largest errors, in the report
             saliency: Most confident mistakes of a classification with maps of the answer's pixels in the report
             slices: Properties of samples, with commas; the report has figures for each value. Properties: class,
@@ -625,8 +625,8 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
             output: Folder for metrics.json and report.html; default RUN/evaluation
             devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
                 usable GPU; gpu: refuses to run without a GPU
-            batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
-                fixes it
+            batch_size: Samples of a forward pass; default: 100, or the net's own number where answers depend on it
+                (Reshape, LSTM, BatchNorm without stored statistics)
             worst: Most confident mistakes, or samples with the largest errors, in the report
             saliency: Most confident mistakes of a classification with maps of the answer's pixels in the report
             task: Task of the net: classification (one class a sample), multi_label (each class yes or no), regression
@@ -695,8 +695,8 @@ class DeepSparkEvaluateProductionOperator(BaseOperator):
             split: Part of the dataset to score
             devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
                 usable GPU; gpu: refuses to run without a GPU
-            batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
-                fixes it
+            batch_size: Samples of a forward pass; default: 100, or the net's own number where answers depend on it
+                (Reshape, LSTM, BatchNorm without stored statistics)
             task: Task of the net: classification (one class a sample), multi_label (each class yes or no), regression
                 (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel); auto:
                 inferred from the net's losses and outputs
@@ -1022,8 +1022,8 @@ class DeepSparkPredictOperator(SparkSubmitOperator):
             input_columns: For a bundle with several inputs: the column of a table for each input, INPUT=COLUMN with
                 commas between; default: the columns with the names of the inputs
             id_column: Column of a table with row names; default: the paths, else the rows' numbers from 0 on
-            batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
-                fixes it
+            batch_size: Samples of a forward pass; default: 100, or the net's own number where answers depend on it
+                (Reshape, LSTM, BatchNorm without stored statistics)
             devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
                 usable GPU; gpu: refuses to run without a GPU
             threads: Threads; default: the number of cores

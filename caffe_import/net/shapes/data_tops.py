@@ -55,8 +55,15 @@ def require_batch_size(request: LayerRequest, batch_size: int, *, option: str) -
     """Return ``batch_size``.
 
     Raises:
-        NetError: It is 0, which is also what a missing field reads as.
+        NetError: It is 0, which is also what a missing field reads as; or the layer has only the options of a data
+            layer of another type, which Caffe ignores.
     """
+    own_options = option.partition(".")[0]
+    present = {field.name for field, _ in request.message.ListFields()}
+    foreign = sorted(name for name in present if name.endswith("data_param"))
+    if foreign and own_options not in present:
+        finding = f"has {foreign[0]}; {request.message.type} reads {own_options}: rename it, or correct the type"
+        raise request.refuse(finding)
     if batch_size < 1:
         finding = f"{option}={batch_size}: must be at least 1"
         raise request.refuse(finding)

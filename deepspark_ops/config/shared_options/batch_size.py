@@ -13,7 +13,7 @@ BatchSize = Annotated[
     Field(
         ge=1,
         le=100_000,
-        description=f"Samples of a forward pass; default: {DEFAULT_BATCH_SIZE}, or the net's own number where a layer"
-        " (Reshape, LSTM) fixes it",
+        description=f"Samples of a forward pass; default: {DEFAULT_BATCH_SIZE}, or the net's own number where answers"
+        " depend on it (Reshape, LSTM, BatchNorm without stored statistics)",
     ),
 ]

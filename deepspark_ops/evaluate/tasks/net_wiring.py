@@ -35,7 +35,8 @@ def origins(net: NetSpec) -> dict[str, Origin]:
         if layer.definition.is_data or (not layer.bottoms and layer.name not in learned):
             origin_of.update({top: Origin(frozenset({(top,)}), is_learned=False) for top in layer.tops})
             continue
-        parts = [origin_of[bottom] for bottom in layer.bottoms]
+        read = layer.bottoms[:1] if layer.type == "Crop" else layer.bottoms  # its second bottom gives a shape alone
+        parts = [origin_of[bottom] for bottom in read]
         origin = Origin(
             frozenset().union(*(part.data for part in parts)),
             is_learned=layer.name in learned or bool(layer.definition.blobs) or any(part.is_learned for part in parts),

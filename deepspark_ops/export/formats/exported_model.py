@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,10 @@ from deepspark_ops.export.served_output import Answers, ServedOutput
 
 if TYPE_CHECKING:
     from deepspark_ops.export.tf_saved_model import ServedModel
+
+
+NEEDS_ITS_BATCH: Final = "the net computes with its whole batch: an answer depends on how many and which samples it has"
+"""Reason of formats that compute each sample for itself."""
 
 
 class CannotHave(DeepSparkError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from caffe_import.net.batch_size import net_of_any_batch
-from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
+from deepspark_ops.export.formats.exported_model import NEEDS_ITS_BATCH, CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import KERAS_READER, ReaderFailed, read_outside
 from deepspark_ops.export.manifest import KERAS_NAME
 
@@ -16,8 +16,7 @@ def _write(model: ExportedModel) -> None:
 
     net = net_of_any_batch(model.build)
     if net is None:
-        msg = "the net computes with the size of its batch (a layer moves or removes the batch axis)"
-        raise CannotHave(msg)
+        raise CannotHave(NEEDS_ITS_BATCH)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # saving warns of numpy 2's rules about copies
         keras_model(net, model.params, model.inputs, model.outputs).save(model.folder / KERAS_NAME)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from caffe_import.extras import MissingExtra, require
-from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
+from deepspark_ops.export.formats.exported_model import NEEDS_ITS_BATCH, CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import ONNX_NAME
 
@@ -39,8 +39,7 @@ def _write(model: ExportedModel) -> None:
         msg = f"its parameters take {model.params.nbytes:,} bytes, a file of ONNX holds {_MAX_BYTES:,}"
         raise CannotHave(msg)
     if not model.served().takes_any_batch:
-        msg = "the net computes with the size of its batch (a layer moves or removes the batch axis)"
-        raise CannotHave(msg)
+        raise CannotHave(NEEDS_ITS_BATCH)
     own_forms = OwnForms()
     (model.folder / ONNX_NAME).write_bytes(_converted(model, own_forms))
     _refuse_malformed(model.folder / ONNX_NAME, own_forms)

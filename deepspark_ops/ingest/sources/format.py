@@ -90,6 +90,8 @@ class Format:
             Errors as ``digest``.
         index_start: Returns the index of the first records alone, as many as the last argument says, of all if it is
             None; for a process that must not die of a damaged file.
+        index_unlabelled: As ``index``, of a source whose labels nobody reads: they may be missing, or be no classes;
+            None where every record has a label.
     """
 
     kinds: frozenset[Kind]
@@ -103,6 +105,7 @@ class Format:
     is_large: Callable[[DataPath], bool] = lambda _: False
     named_stamps: Callable[[IngestConfig, DataPath], Iterable[bytes]] = lambda _config, _source: ()
     index_start: Callable[[IngestConfig, DataPath, DataPath, int | None], SourceIndex] | None = None
+    index_unlabelled: Callable[[IngestConfig, DataPath, DataPath], SourceIndex] | None = None
 
 
 def usual_neighbour(source: DataPath, pairs: tuple[tuple[str, str], ...]) -> DataPath | None:

@@ -89,7 +89,12 @@ class Hdf5Reader:
 
 
 def index_hdf5(
-    source: DataPath, root_folder: DataPath | None = None, data: str | None = None, label: str | None = None
+    source: DataPath,
+    root_folder: DataPath | None = None,
+    data: str | None = None,
+    label: str | None = None,
+    *,
+    with_labels: bool = True,
 ) -> SourceIndex:
     """Read the labels and the shape of the data.
 
@@ -99,6 +104,7 @@ def index_hdf5(
             takes them from where it is started.
         data: Name of the data set of images or features, (n, C, H, W), (n, H, W) or (n, D); default: a usual one.
         label: Name of the data set of labels, (n,) or (n, 1, ...); default: a usual one.
+        with_labels: Whether labels are read; without, each is 0.
 
     Raises:
         ConfigError: A data set is missing, or labels are no class numbers.
@@ -111,8 +117,11 @@ def index_hdf5(
         column = _find(shape_by_name, path, "image_column", data, _DATA_NAMES)
         columns.append(column)
         shapes.append(shape_by_name[column])
+        n_rows = shape_by_name[column][0]
         labels.append(
-            _labels(path, _find(shape_by_name, path, "label_column", label, _LABEL_NAMES), shape_by_name[column][0])
+            _labels(path, _find(shape_by_name, path, "label_column", label, _LABEL_NAMES), n_rows)
+            if with_labels
+            else np.zeros(n_rows, np.int64)
         )
     rows = {(column, shape[1:]) for column, shape in zip(columns, shapes, strict=True)}
     if len(rows) > 1:
@@ -254,10 +263,11 @@ FORMAT = Format(
     looks_like=_looks_like,
     digest=lambda config, source: digest_hdf5(source, config.root_folder),
     index=lambda config, source, _work: _index(config, source),
+    index_unlabelled=lambda config, source, _work: _index(config, source, with_labels=False),
     named_stamps=lambda config, source: (file_stamp(path, config.stamp) for path in _files(source, config.root_folder)),
     usual_test=lambda source: usual_neighbour(source, (("train", "test"),)),
 )
 
 
-def _index(config: IngestConfig, source: DataPath) -> SourceIndex:
-    return index_hdf5(source, config.root_folder, config.image_column, config.label_column)
+def _index(config: IngestConfig, source: DataPath, *, with_labels: bool = True) -> SourceIndex:
+    return index_hdf5(source, config.root_folder, config.image_column, config.label_column, with_labels=with_labels)

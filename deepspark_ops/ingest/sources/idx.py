@@ -55,8 +55,8 @@ def is_idx(path: DataPath) -> bool:
     return len(start) == 4 and start[:3] == bytes((0, 0, _UNSIGNED_BYTE)) and 1 <= start[3] <= _MAX_AXES
 
 
-def index_idx(source: DataPath, labels: DataPath | None, work: DataPath) -> SourceIndex:
-    """Read the labels and the images' header.
+def index_idx(source: DataPath, labels: DataPath | None, work: DataPath, *, with_labels: bool = True) -> SourceIndex:
+    """Read the labels (each is 0 without ``with_labels``) and the images' header.
 
     Raises:
         ConfigError: The label file is missing.
@@ -69,11 +69,13 @@ def index_idx(source: DataPath, labels: DataPath | None, work: DataPath) -> Sour
             f"{source}: an IDX file of images has axes (n, height, width) or (n, channels, height, width), found {axes}"
         )
         raise DataError(msg)
-    label_path = find_labels(source, labels)
-    label_values = _read_labels(label_path, work)
-    if len(label_values) != axes[0]:
-        msg = f"{source} holds {axes[0]:,} images, {label_path} {len(label_values):,} labels; allowed: equal"
-        raise DataError(msg)
+    label_values = np.zeros(axes[0], np.int64)
+    if with_labels:
+        label_path = find_labels(source, labels)
+        label_values = _read_labels(label_path, work)
+        if len(label_values) != axes[0]:
+            msg = f"{source} holds {axes[0]:,} images, {label_path} {len(label_values):,} labels; allowed: equal"
+            raise DataError(msg)
     shape = (1, axes[1], axes[2]) if len(axes) == 3 else (axes[1], axes[2], axes[3])
     return SourceIndex(
         labels=label_values,
@@ -149,5 +151,6 @@ FORMAT = Format(
     looks_like=lambda look: is_idx(look.path),
     digest=lambda config, source: digest_idx(source, _labels_for(config, source)),
     index=lambda config, source, work: index_idx(source, _labels_for(config, source), work),
+    index_unlabelled=lambda _config, source, work: index_idx(source, None, work, with_labels=False),
     usual_test=lambda source: usual_neighbour(source, (("train-images", "t10k-images"),)),
 )

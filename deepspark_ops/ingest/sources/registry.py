@@ -210,15 +210,21 @@ def path_stamps(path: DataPath, by: FileStamp = "time") -> Iterator[bytes]:
         yield str(file).encode(errors="surrogateescape") + b" " + file_stamp(file, by)
 
 
-def index_source(config: IngestConfig, source: DataPath, source_format: SourceFormat, work: DataPath) -> SourceIndex:
+def index_source(
+    config: IngestConfig, source: DataPath, source_format: SourceFormat, work: DataPath, *, with_labels: bool = True
+) -> SourceIndex:
     """Return the index of a source's records; ``work`` takes decompressed copies.
+
+    Without ``with_labels`` a format may leave the labels unread.
 
     Raises:
         ConfigError: A part of the source is missing.
         DataError: A part of the source is damaged or empty.
     """
+    file_format = find_format(source_format)
+    read_index = file_format.index if with_labels else file_format.index_unlabelled or file_format.index
     try:
-        return find_format(source_format).index(config, source, work)
+        return read_index(config, source, work)
     except OSError as error:
         msg = f"{error.filename or source}: {error.strerror or error}"
         raise DataError(msg) from error

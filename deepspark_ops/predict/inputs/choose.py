@@ -52,7 +52,8 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
         return table_inputs(config, form, kind)
     only_input = form.only_input(config.bundle)
     if kind is None:
-        return source_records(path, detect_format(path), config.image_column)
+        source_format = detect_format(path)
+        return source_records(path, source_format, image_column=config.image_column, root_folder=config.root_folder)
     if kind == "dataset":
         return stored_samples(_split_folder(path, config.split), only_input)
     if kind == "folder":

@@ -11,6 +11,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import index_source
 from deepspark_ops.predict.record import InputRecord, Inputs
@@ -85,18 +86,21 @@ def _differences(dataset: Dataset, form: SampleForm) -> tuple[str, ...]:
     )
 
 
-def source_records(source: DataPath, source_format: SourceFormat, image_column: str | None) -> Inputs:
-    """Return the records of a source; ids are the names of the records, else numbers.
+def source_records(
+    source: DataPath, source_format: SourceFormat, *, image_column: str | None, root_folder: DataPath | None
+) -> Inputs:
+    """Return the records of a source; ids are the names of the records, else numbers. Labels are not read.
 
     Raises:
         ConfigError, DataError: The source is damaged or empty; reading raises the error.
     """
     options = {"source": source, "source_format": source_format, "image_column": image_column, "output": "unused"}
-    config = parse_config(IngestConfig, options)
+    config = parse_config(IngestConfig, {**options, "root_folder": root_folder})
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         with tempfile.TemporaryDirectory(prefix="deepspark-") as work:
-            index = index_source(config, source, source_format, Path(work))
+            with sources_limited(config):
+                index = index_source(config, source, source_format, Path(work), with_labels=False)
             with index.reader.opened() as record_at:
                 for number in range(start, len(index.names) if stop is None else min(stop, len(index.names))):
                     name = index.names[number]

@@ -224,6 +224,13 @@ def test_windows_path_says_how_to_write_it() -> None:
     assert str(caught.value).endswith("  write a backslash as \\\\, in paths better /")
 
 
+def test_a_comment_of_another_language_says_how_comments_begin() -> None:
+    for text in ('name: "n"\n// net\n', 'name: "n" /* net */'):
+        with pytest.raises(PrototxtError) as caught:
+            prototxt.parse_net(text)
+        assert str(caught.value).endswith("  comments begin with #")
+
+
 def test_errors_of_legacy_forms_name_the_file() -> None:
     with pytest.raises(NetError, match=r"^old\.prototxt: net has 1 `layer` and 1 old `layers`"):
         prototxt.parse_net('layer { name: "a" } layers { name: "b" }', path="old.prototxt")

@@ -81,6 +81,11 @@ def test_fed_tops(text: str, samples: tuple[Shape, ...] | None, tops: tuple[Shap
         ),
         (f'type: "Data" {TOPS}', IMAGE, "data_param.batch_size=0: must be at least 1"),
         (
+            f'type: "ImageData" {TOPS} data_param {{ batch_size: 8 }}',
+            IMAGE,
+            "has data_param; ImageData reads image_data_param: rename it, or correct the type",
+        ),
+        (
             f'type: "Data" {TOPS} data_param {{ batch_size: 8 }} transform_param {{ crop_size: 33 }}',
             IMAGE,
             "crop_size=33 does not fit into samples of shape (3, 32, 40) (C, H, W)",

@@ -28,8 +28,12 @@ def lstm(n_steps, n_streams):
     )
 
 
+BATCH_NORM = 'layer { name: "bn" type: "BatchNorm" bottom: "data" top: "bn" %s }\n'
+
 NETS = {
     "any": (INPUT + IP, 1),
+    "stored_means": (INPUT + BATCH_NORM % "", 1),
+    "means_of_the_batch": (INPUT + BATCH_NORM % "batch_norm_param { use_global_stats: false }", 8),
     "fixed": (INPUT + reshape(8, -1), 8),
     "fixed_to_one": (INPUT.replace("dim: 8", "dim: 1") + reshape(1, -1), 1),
     "samples_are_steps": (INPUT + reshape(-1, 1, 6) + lstm(-1, 1), 8),
@@ -49,16 +53,17 @@ def test_a_net_is_built_for_the_default_where_it_takes_any_batch_else_for_its_ow
     text, unit = NETS[name]
     layers, build = layers_and_build(text)
     own = batch_size_of(layers[0])
+    takes_any = name in ("any", "stored_means")
 
     def built(batch_size):
         set_batch_size(layers[0], batch_size)
         return build()
 
-    assert (net_of_any_batch(built) is not None) == (name == "any")
+    assert (net_of_any_batch(built) is not None) == takes_any
     assert unit_batch(built, own) == unit
     set_batch_size(layers[0], own)
     net = net_in_batches(layers, build, requested=None, default=50)
-    assert net.inputs["data"][0] == (50 if name == "any" else own)
+    assert net.inputs["data"][0] == (50 if takes_any else own)
 
 
 def test_another_batch_is_built_or_refused_with_the_nets_own():

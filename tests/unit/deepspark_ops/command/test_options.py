@@ -21,6 +21,7 @@ from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.exchange.strategies.choice import strategy_choices
 from deepspark_ops.simulation.simulate import check_strategies
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
+from tests.reference.command_line import invoke
 
 FREE_TEXT = frozenset(
     # What a file or a table holds, or a person writes.
@@ -130,3 +131,18 @@ def test_the_error_for_a_wrong_format_lists_all() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_config(ExportConfig, {"run_dir": "r", "formats": "saved_model,foo"})
     assert all(name in str(refused.value) for name in BUNDLE_FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        (["train", "-solver", "s.prototxt"], "-solver is no option: write deepspark train SOLVER"),
+        (["evaluate", "--run-dir=runs/a"], "--run-dir is no option: write deepspark evaluate RUN_DIR"),
+        (["convert", "net", "--weights", "w"], "--weights is no option: write deepspark convert NET WEIGHTS"),
+    ],
+)
+def test_an_argument_named_as_an_option_is_shown_as_it_is_written(arguments, finding, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert finding in result.stderr

@@ -190,6 +190,17 @@ def test_a_deploy_net_shows_its_end_with_nothing_to_compare_with():
     assert (found.task, found.output, found.target) == ("regression", "ip", None)
 
 
+def test_labels_cropped_to_the_scores_are_not_computed_by_the_net():
+    (found,) = choose(
+        'layer { name: "c" type: "Convolution" bottom: "data" top: "c"'
+        " convolution_param { num_output: 2 kernel_size: 2 } }",
+        'layer { name: "cut" type: "Crop" bottom: "label" bottom: "c" top: "cut" crop_param { axis: 2 } }',
+        loss_layer("SoftmaxWithLoss", "c", "cut"),
+        label=(1, 3, 3),
+    )
+    assert (found.task, found.target, found.is_target_fed) == ("segmentation", "cut", False)
+
+
 def test_labels_that_the_net_computes_are_refused():
     with pytest.raises(NetError, match=r'its labels "guess" are computed by the net; allowed: a top of a data layer$'):
         choose(

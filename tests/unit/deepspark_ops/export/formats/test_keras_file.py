@@ -89,7 +89,7 @@ def test_a_layer_without_a_keras_form_is_named(tmp_path):
 
 def test_a_net_of_a_fixed_batch_has_none(tmp_path):
     model, _ = exported_model(FIXED_BATCH_NET, tmp_path)
-    with pytest.raises(CannotHave, match=r"^the net computes with the size of its batch"):
+    with pytest.raises(CannotHave, match=r"^the net computes with its whole batch"):
         keras_file.FORMAT.write(model)
 
 

@@ -42,7 +42,7 @@ def test_onnxruntime_computes_what_the_net_computes(name, tmp_path):
 
 def test_a_net_of_a_fixed_batch_has_none(tmp_path):
     model, _ = exported_model(FIXED_BATCH_NET, tmp_path)
-    with pytest.raises(CannotHave, match=r"^the net computes with the size of its batch"):
+    with pytest.raises(CannotHave, match=r"^the net computes with its whole batch"):
         tf_onnx.FORMAT.write(model)
 
 

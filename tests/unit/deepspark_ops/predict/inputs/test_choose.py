@@ -1,13 +1,16 @@
 import cv2
+import h5py
 import numpy as np
 import pytest
 
+from caffe_import.files.allowed_roots import AllowedRoots, allowed_roots_used
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.samples import BundleForm, SampleForm
 from tests.integration.small_run import make_dataset
+from tests.reference.raw_sources import write_idx
 
 IMAGES = InputContract(
     name="images", shape=(-1, -1, -1, 3), axes="N, H, W, C", dtype="uint8", channels="RGB", preprocessing=()
@@ -55,6 +58,20 @@ def test_a_text_that_is_no_list_is_refused(tmp_path):
         opened(tmp_path / "notes.txt")
     (tmp_path / "see").touch()
     assert opened(tmp_path / "notes.txt").n_records == 1
+
+
+def test_sources_without_labels_are_read(tmp_path):
+    rows = np.arange(3 * 2 * 4, dtype=np.uint8).reshape(3, 2, 4)
+    idx = write_idx(tmp_path / "new-images-idx3-ubyte", rows)
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["data"] = rows
+        file["label"] = np.full((3, 2), 0.5)  # no classes
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/files.txt").write_text("rows.h5\n")
+    inputs = [opened(idx), opened(tmp_path / "rows.h5"), opened(tmp_path / "lists/files.txt", root_folder=tmp_path)]
+    with allowed_roots_used(AllowedRoots.of([tmp_path / "bundle"])):  # as the bundle's net was read
+        for source in inputs:
+            np.testing.assert_array_equal([record.content for record in source.read()], rows[:, np.newaxis])
 
 
 def test_a_dataset_by_its_root_or_its_split(tmp_path):
