@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.devices.worker_events import devices_text
 from deepspark_ops.evaluate.comparison.mistake_pictures import (
     PICTURE_PIXELS,
@@ -28,7 +29,7 @@ from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, wri
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, measure_speed, report_of, scored_samples
-from deepspark_ops.evaluate.task_pages.examples import make_examples, wanted_examples
+from deepspark_ops.evaluate.task_pages.examples import make_examples, stored_pictures, wanted_examples
 from deepspark_ops.evaluate.task_pages.sample_groups import groups_behind_figures
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
@@ -49,7 +50,6 @@ from deepspark_ops.shards.thumbnail import (
     shrunk,
     side_by_side,
     small_picture,
-    to_picture,
 )
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
         page = render_report(
             metrics,
             curves=read_curves(read_events(trained.run.events)),
-            pictures=_pictures(trained.samples, sorted(shown)),
+            pictures=_pictures(trained.samples, sorted(shown), tasks[0].task),
             settings=_settings(trained),
             section=section,
             examples=make_examples(trained.samples, tasks[0], answers, wanted_examples(metrics)),
@@ -177,7 +177,7 @@ def _mistake_pictures(
         return _error_pictures(samples, chosen, answers, kept_errors(losses))
     return {
         index: small_picture(picture, PICTURE_PIXELS, quality=MISTAKE_QUALITY)
-        for index, picture in _pictures(samples, kept_mistakes(losses)).items()
+        for index, picture in _pictures(samples, kept_mistakes(losses), chosen.task).items()
     }
 
 
@@ -203,10 +203,10 @@ def _error_pictures(
     return encoded_pictures
 
 
-def _pictures(samples: Samples, indices: Sequence[int]) -> Mapping[int, Picture]:
-    """Return the samples' pictures, if the samples are pictures."""
-    pictures = {index: to_picture(samples.stored(index)) for index in indices}
-    return {index: picture for index, picture in pictures.items() if picture is not None}
+def _pictures(samples: Samples, indices: Sequence[int], task: TaskName) -> Mapping[int, Picture]:
+    """Return the samples' pictures, those of a pair side by side, if the samples are pictures."""
+    pictures = {index: [side for _, side in stored_pictures(task, samples.stored(index))] for index in indices}
+    return {index: sides[0] if len(sides) == 1 else side_by_side(sides) for index, sides in pictures.items() if sides}
 
 
 def _names(samples: Samples, indices: Sequence[int]) -> dict[int, str]:

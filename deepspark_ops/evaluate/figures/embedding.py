@@ -14,13 +14,28 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.histogram import Histogram, HistogramSum
 from deepspark_ops.evaluate.figures.ranking import Ranked, RankingSum, rank_counts
-from deepspark_ops.evaluate.figures.regression import refuse_not_finite
+from deepspark_ops.evaluate.figures.regression import ResidualHistogram, refuse_not_finite, shown_histogram
 from deepspark_ops.evaluate.figures.threshold_counts import MOST_EXACT, ThresholdCounts
 
 MAX_NEIGHBOURS = 2_000
 """Samples among which nearest neighbours are looked for; of more, so many are taken by a hash of their position."""
 _BLOCK_ROWS = 256
+_HISTOGRAM_BOXES = 2048
+
+
+@dataclass(frozen=True)
+class PairDistances:
+    """Distances of pairs, counted; both kinds of pairs have the same bars.
+
+    Attributes:
+        same: Of pairs that belong together.
+        other: Of the other pairs.
+    """
+
+    same: ResidualHistogram
+    other: ResidualHistogram
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,7 @@ class Verification:
         best_accuracy: Share of right answers at the best threshold.
         best_threshold: The largest distance that is taken for equal there; None if none is.
         equal_error_rate: In [0, 1].
+        distances: Of the pairs, counted; None in files of earlier versions.
     """
 
     n_pairs: int
@@ -42,6 +58,7 @@ class Verification:
     best_accuracy: float
     best_threshold: float | None
     equal_error_rate: float | None
+    distances: PairDistances | None = None
 
 
 class VerificationSum:
@@ -58,6 +75,8 @@ class VerificationSum:
     def __init__(self, *, most_exact: int = MOST_EXACT) -> None:
         """Start at nothing; ``most_exact`` as for ``ThresholdSum``."""
         self._ranking = RankingSum(1, is_probability=False, most_exact=most_exact)
+        self._distances = HistogramSum(most=_HISTOGRAM_BOXES)
+        self._same_distances = HistogramSum(most=_HISTOGRAM_BOXES)
 
     def add(self, distances: npt.NDArray[np.floating], is_same: npt.NDArray[np.bool_], *, start: int = 0) -> None:
         """Count a batch.
@@ -71,11 +90,17 @@ class VerificationSum:
             DataError: A distance is not finite.
         """
         refuse_not_finite(distances, "the distance", "the weights diverged, score an earlier snapshot", start)
-        self._ranking.add(-np.asarray(distances, np.float64)[:, None], np.asarray(is_same, np.bool_)[:, None])
+        same = np.asarray(is_same, np.bool_)
+        self._ranking.add(-np.asarray(distances, np.float64)[:, None], same[:, None])
+        rounded = np.asarray(distances, np.float32)[:, None]  # the rows of the samples have float32
+        self._distances.add(rounded)
+        self._same_distances.add(rounded[same])
 
     def merge(self, other: VerificationSum) -> None:
         """Add the counts of another sum with the same options."""
         self._ranking.merge(other._ranking)
+        self._distances.merge(other._distances)
+        self._same_distances.merge(other._same_distances)
 
     def result(self) -> Verification:
         """Return the figures.
@@ -92,6 +117,8 @@ class VerificationSum:
         alarms = np.concatenate([[0], np.cumsum(counts.negatives)])
         right = hits + (n_other - alarms)
         best = int(right.argmax())
+        all_distances = shown_histogram(self._distances)
+        same_distances = _in_bars(self._same_distances.result(), all_distances)
         return Verification(
             n_pairs=n_same + n_other,
             n_same=n_same,
@@ -99,7 +126,25 @@ class VerificationSum:
             best_accuracy=int(right[best]) / (n_same + n_other),
             best_threshold=_distance(counts, best),
             equal_error_rate=_equal_error_rate(alarms / n_other, hits / n_same) if n_same and n_other else None,
+            distances=PairDistances(same_distances, _without(all_distances, same_distances)),
         )
+
+
+def _in_bars(histogram: Histogram, bars: ResidualHistogram) -> ResidualHistogram:
+    """Return the counts of a histogram in other bars, whose width is a multiple of the histogram's width."""
+    starts = histogram.low[0] + histogram.width * np.arange(len(histogram.counts))
+    n_bars = len(bars.counts)
+    places = np.floor(starts / bars.width) - bars.low / bars.width  # exact: all edges are multiples of powers of two
+    counts = np.bincount(
+        np.clip(places, -1, n_bars).astype(np.int64) + 1, weights=histogram.counts, minlength=n_bars + 2
+    )
+    below, *inside, above = (int(count) for count in counts)
+    return ResidualHistogram(bars.low, bars.width, tuple(inside), below, above)
+
+
+def _without(bars: ResidualHistogram, part: ResidualHistogram) -> ResidualHistogram:
+    counts = tuple(count - of_part for count, of_part in zip(bars.counts, part.counts, strict=True))
+    return ResidualHistogram(bars.low, bars.width, counts, bars.below - part.below, bars.above - part.above)
 
 
 def _distance(counts: ThresholdCounts, n_taken: int) -> float | None:

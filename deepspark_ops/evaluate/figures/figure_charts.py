@@ -12,6 +12,7 @@ from html import escape
 
 from deepspark_ops.evaluate.charts import Line, grouped, line_chart, nice_ticks
 from deepspark_ops.evaluate.figures.calibration import Calibration
+from deepspark_ops.evaluate.figures.embedding import PairDistances
 from deepspark_ops.evaluate.figures.ranking import Ranked
 from deepspark_ops.evaluate.figures.regression import Density, ResidualHistogram
 
@@ -95,28 +96,53 @@ def reliability_chart(calibration: Calibration, links: Mapping[int, str] | None 
 
 
 def residual_chart(
-    residuals: ResidualHistogram, *, x_label: str = "predicted minus true", links: Mapping[int, str] | None = None
+    residuals: ResidualHistogram,
+    *,
+    x_label: str = "predicted minus true",
+    counted_unit: str = "sample",
+    guide: float | None = 0.0,
+    links: Mapping[int, str] | None = None,
 ) -> str:
     """Return a bar for each interval of a residual or another value.
 
     Args:
         residuals: The bars.
         x_label: Name of the value.
+        counted_unit: Word for what is counted, in the singular.
+        guide: Value with a line; None for no line.
         links: Position of a bar -> address that the bar leads to.
     """
     n = len(residuals.counts)
     high = residuals.low + n * residuals.width
     area = _Area(residuals.low, high, 0.0, float(max(residuals.counts)), _WIDTH, 240)
-    parts = [area.start("Histogram", _with_outside(x_label, residuals), "samples", has_links=bool(links))]
+    parts = [area.start("Histogram", _with_outside(x_label, residuals), f"{counted_unit}s", has_links=bool(links))]
     for at, count in enumerate(residuals.counts):
         if count:
             bar_start, bar_end = residuals.bounds(at)
-            title = f"{bar_start:.4g} to {bar_end:.4g}: {_counted(count, 'sample')}"
+            title = f"{bar_start:.4g} to {bar_end:.4g}: {_counted(count, counted_unit)}"
             bar = area.box("box", bar_start, bar_end, 0.0, count, title)
             parts.append(_linked(bar, title, (links or {}).get(at)))
-    if residuals.low < 0.0 < high:
-        parts.append(area.line("guide", (0.0, area.low_y), (0.0, area.high_y)))
+    if guide is not None and residuals.low < guide < high:
+        parts.append(area.line("guide", (guide, area.low_y), (guide, area.high_y)))
     return "".join([*parts, "</svg>"])
+
+
+def distance_charts(
+    distances: PairDistances, threshold: float | None, links: Mapping[str, Mapping[int, str]]
+) -> dict[str, str]:
+    """Return the charts ``same`` and ``other`` of the distances of pairs; a kind without a pair has no chart.
+
+    Args:
+        distances: The bars.
+        threshold: Distance with a line; None for no line.
+        links: Chart -> position of a bar -> address that the bar leads to.
+    """
+    kinds = (("same", distances.same, "alike pair"), ("other", distances.other, "other pair"))
+    return {
+        chart: residual_chart(bars, x_label="distance", counted_unit=word, guide=threshold, links=links[chart])
+        for chart, bars, word in kinds
+        if any(bars.counts)
+    }
 
 
 def density_chart(density: Density) -> str:

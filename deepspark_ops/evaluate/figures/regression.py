@@ -265,23 +265,24 @@ def _r2(squared: Fraction, total: Fraction, total_squared: Fraction, n: int) -> 
 
 
 def shown_histogram(total: HistogramSum) -> ResidualHistogram:
-    """Return a few merged bars, without the outermost 0.5 % on either side."""
+    """Return a few merged bars, without bars that have only the outermost 0.5 % on either side."""
     histogram = total.result()
     counts = histogram.counts
     n = int(counts.sum())
     running = np.cumsum(counts)
-    first = int(np.searchsorted(running, n * 0.005, side="right"))
-    last = int(np.searchsorted(running, n - n * 0.005, side="left"))
-    below, above = int(counts[:first].sum()), int(counts[last + 1 :].sum())
-    start = round(histogram.low[0] / histogram.width) + first  # whole widths; exact, since both are
-    width, bars, at = histogram.width, counts[first : last + 1], start
-    while len(bars) > SHOWN_BARS:
-        if at % 2:
-            bars, at = np.concatenate([[0], bars]), at - 1
-        if len(bars) % 2:
-            bars = np.concatenate([bars, [0]])
-        bars, at, width = bars.reshape(-1, 2).sum(axis=1), at // 2, 2 * width
-    return ResidualHistogram(at * width, width, tuple(int(count) for count in bars), below, above)
+    boxes = round(histogram.low[0] / histogram.width) + np.arange(len(counts))  # exact: edges are whole widths
+    first = int(boxes[np.searchsorted(running, n * 0.005, side="right")])
+    last = int(boxes[np.searchsorted(running, n - n * 0.005, side="left")])
+    doublings = 0
+    while (last >> doublings) - (first >> doublings) >= SHOWN_BARS:
+        doublings += 1
+    first_bar, last_bar = first >> doublings, last >> doublings
+    bars = np.clip(boxes >> doublings, first_bar - 1, last_bar + 1) - (first_bar - 1)
+    below, *inside, above = (
+        np.bincount(bars, weights=counts, minlength=last_bar - first_bar + 3).astype(np.int64).tolist()
+    )
+    width = histogram.width * 2**doublings
+    return ResidualHistogram(first_bar * width, width, tuple(inside), below, above)
 
 
 def _shown_density(total: HistogramSum) -> Density:

@@ -23,6 +23,8 @@ RowOrder = Literal[
     "probability",
     "-residual",
     "residual",
+    "-distance",
+    "distance",
     "index",
     "-loss_difference",
     "loss_difference",
@@ -32,7 +34,7 @@ Outcome = Literal["this", "other", "both", "neither"]
 """Of two evaluations: this net alone is right, the other net alone, both nets, neither net. Without classes ``this``
 and ``other`` are the net with the smaller loss."""
 
-_OF_SAMPLE: Final = frozenset({"index", "name", "content", "label", "true"})
+_OF_SAMPLE: Final = frozenset({"index", "name", "content", "label", "true", "is_same"})
 """Columns with equal values in two evaluations of the same samples."""
 _NUMBERS: Final = ("true", "predicted")
 """Columns of a regression, a list of the outputs' numbers in each row."""
@@ -88,6 +90,8 @@ class RowQuery:
         output: Position of the output of a regression whose numbers the columns ``true``, ``predicted`` and
             ``residual`` have.
         min_residual, max_residual: Range of the output's residual, predicted minus true, the upper end excluded.
+        is_same: Whether the two samples of a pair belong together.
+        min_distance, max_distance: Range of a pair's distance, the upper end excluded.
         other_predicted: Class that the net of the second evaluation predicts.
         outcome: The net, of the two evaluations, that is right.
         order: Column to sort by; equal values in the order of the samples.
@@ -103,6 +107,9 @@ class RowQuery:
     output: int = 0
     min_residual: float | None = None
     max_residual: float | None = None
+    is_same: bool | None = None
+    min_distance: float | None = None
+    max_distance: float | None = None
     other_predicted: int | None = None
     outcome: Outcome | None = None
     order: RowOrder = "-loss"
@@ -236,6 +243,9 @@ def _selected(table: pa.Table, query: RowQuery) -> pa.Table:
         ("loss", pc.less_equal, query.max_loss),
         ("residual", pc.greater_equal, query.min_residual),
         ("residual", pc.less, query.max_residual),
+        ("is_same", pc.equal, query.is_same),
+        ("distance", pc.greater_equal, query.min_distance),
+        ("distance", pc.less, query.max_distance),
         ("other_predicted", pc.equal, query.other_predicted),
     ):
         if limit is not None:

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.tasks.answers import targets_of
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
@@ -100,12 +101,17 @@ def _pictures(
         return _given_and_given_back(fed, outputs[0], target)
     if chosen.task == "segmentation":
         return _overlays(chosen, fed, outputs[0], target)
-    if chosen.task == "embedding" and stored.ndim == 3 and len(stored) % _PAIR == 0:
+    return stored_pictures(chosen.task, stored)
+
+
+def stored_pictures(task: TaskName, stored: Array) -> list[tuple[str, Picture]]:
+    """Return names and pictures of a stored sample (C, H, W), two of a pair; empty if the sample is no picture."""
+    if task == "embedding" and stored.ndim == 3 and len(stored) % _PAIR == 0:
         half = len(stored) // _PAIR
         sides = [("first", to_picture(stored[:half])), ("second", to_picture(stored[half:]))]
-        return [(name, picture) for name, picture in sides if picture is not None]
-    picture = to_picture(stored)
-    return [] if picture is None else [("sample", picture)]
+    else:
+        sides = [("sample", to_picture(stored))]
+    return [(name, picture) for name, picture in sides if picture is not None]
 
 
 def _given_and_given_back(fed: Array, output: Array, target: Array) -> list[tuple[str, Picture]]:

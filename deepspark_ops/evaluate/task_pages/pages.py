@@ -10,11 +10,12 @@ from markupsafe import Markup
 
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.charts import confusion_chart, grouped
-from deepspark_ops.evaluate.figures.embedding import Neighbours
+from deepspark_ops.evaluate.figures.embedding import Neighbours, Verification
 from deepspark_ops.evaluate.figures.extremes import NamedSample
 from deepspark_ops.evaluate.figures.figure_charts import (
     bar_chart,
     density_chart,
+    distance_charts,
     drawn_curves,
     precision_recall_chart,
     reliability_chart,
@@ -23,7 +24,7 @@ from deepspark_ops.evaluate.figures.figure_charts import (
 )
 from deepspark_ops.evaluate.task_pages.examples import MOST_SHOWN, Example
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Shown, Table, TaskPage, Tile, shown
-from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, MOST_OUTPUTS, bar_links, class_id
+from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, MOST_OUTPUTS, PAIR_WORDS, bar_links, class_id
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
@@ -242,9 +243,9 @@ def _embedding(metrics: MetricsReport, examples: Examples, links: Links) -> Task
     figures = metrics.figures
     assert figures is not None
     ranked = {"pairs": figures.ranked}
-    cards = []
+    cards = _distance_cards(figures, links)
     if figures.ranked.roc:
-        cards = [
+        cards += [
             Card("ROC curve", Markup(roc_chart(ranked))),
             Card("Precision over recall", Markup(precision_recall_chart(ranked))),
         ]
@@ -265,13 +266,22 @@ def _embedding(metrics: MetricsReport, examples: Examples, links: Links) -> Task
             Section(
                 "Are two samples alike?",
                 f"{grouped(figures.n_pairs)} pairs, {grouped(figures.n_same)} of them alike; the nearer two vectors of "
-                f"{metrics.width} numbers are, the more alike.{threshold}",
+                f"{metrics.width} numbers are, the more alike.{threshold}{' ' + BARS_LEAD if links else ''}",
                 cards,
                 table,
             )
         ],
         [Section("Worst pairs", "Pairs with the largest contrastive loss.", shown=worst)] if worst else [],
     )
+
+
+def _distance_cards(figures: Verification, links: Links) -> list[Card]:
+    if figures.distances is None:
+        return []
+    n_bars = len(figures.distances.same.counts)
+    of_bars = {chart: bar_links(links, chart, n_bars) for chart in PAIR_WORDS}
+    charts = distance_charts(figures.distances, figures.best_threshold, of_bars)
+    return [Card(PAIR_WORDS[chart], Markup(drawing)) for chart, drawing in charts.items()]
 
 
 def _neighbours(metrics: EmbeddingMetrics, neighbours: Neighbours) -> TaskPage:

@@ -15,6 +15,7 @@ from deepspark_ops.evaluate.figures.regression import ResidualHistogram
 from deepspark_ops.evaluate.per_sample.part_rows import numbers_of_rows
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
+from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
 from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionMetrics
@@ -30,6 +31,8 @@ pictures of 400 samples stay below three megabytes."""
 MOST_OUTPUTS: Final = 6
 """Outputs of a regression with charts, and with bars that open samples."""
 BARS_LEAD: Final = "A bar leads to samples."
+PAIR_WORDS: Final = {"same": "Distance of alike pairs", "other": "Distance of other pairs"}
+"""Chart -> title of the bars of pairs."""
 _MOST_NUMBERS: Final = 4
 
 
@@ -80,7 +83,10 @@ def class_id(label: int) -> str:
 
 
 def bar_id(chart: str, bar: int) -> str:
-    """Return the id of the group of a bar; charts are ``confidence``, ``error`` and ``residual-OUTPUT``."""
+    """Return the id of the group of a bar.
+
+    Charts are ``confidence``, ``error``, ``same`` and ``other`` (distances of pairs) and ``residual-OUTPUT``.
+    """
     return f"{chart}-{bar}"
 
 
@@ -95,8 +101,8 @@ def groups_behind_figures(metrics: MetricsReport, losses: SampleLosses, rows: Pa
     Args:
         metrics: The figures.
         losses: Of each sample that counts; of a classification ``Answers``.
-        rows: Folder of ``rows_folder``, for values that ``losses`` lacks; without rows the bars of confidences and
-            residuals, the labels of several and the classes of pixels have no samples.
+        rows: Folder of ``rows_folder``, for values that ``losses`` lacks; without rows the bars of confidences,
+            residuals and distances, the labels of several and the classes of pixels have no samples.
     """
     if isinstance(metrics, ClassificationMetrics) and isinstance(losses, Answers):
         return _of_classification(metrics, losses, rows)
@@ -106,6 +112,8 @@ def groups_behind_figures(metrics: MetricsReport, losses: SampleLosses, rows: Pa
         return _of_labels(metrics, losses, rows)
     if isinstance(metrics, SegmentationMetrics):
         return _of_segmentation(metrics, losses, rows)
+    if isinstance(metrics, EmbeddingMetrics):
+        return _of_pairs(metrics, losses, rows)
     if isinstance(metrics, ReconstructionMetrics):
         errors = metrics.figures.errors
         groups = _grouped(
@@ -250,6 +258,26 @@ def _residual_groups(
         histogram.bars_of(residuals),
         lambda bar: (bar_id(f"residual-{output}", bar), _range(f"Residual{of}", histogram.bounds(bar))),
     )
+
+
+def _of_pairs(metrics: EmbeddingMetrics, losses: SampleLosses, rows: Path | None) -> SampleGroups:
+    distances, same = numbers_of_rows(rows, "distance"), numbers_of_rows(rows, "is_same")
+    figures = metrics.figures
+    if figures is None or figures.distances is None or distances is None or same is None:
+        return SampleGroups()
+    distance, is_same = distances[losses.index, 0], same[losses.index, 0] == 1
+    bars = figures.distances.same
+
+    def groups_of(chart: str, is_of_kind: npt.NDArray[np.bool_]) -> list[SampleGroup]:
+        keys = np.where(is_of_kind, bars.bars_of(distance), -1)
+        return _grouped(losses, keys, lambda bar: (bar_id(chart, bar), _range(PAIR_WORDS[chart], bars.bounds(bar))))
+
+    chosen = limited([*groups_of("same", is_same), *groups_of("other", ~is_same)], MOST_OF_BARS, set())
+    texts = {
+        index: (f"distance {distance[at]:.4g}", "alike" if is_same[at] else "not alike")
+        for index, at in _by_loss(chosen, losses)
+    }
+    return SampleGroups(chosen, texts)
 
 
 def _grouped(

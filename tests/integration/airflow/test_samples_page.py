@@ -149,6 +149,31 @@ def test_a_bar_of_residuals_leads_to_its_samples(client: Any) -> None:
     assert '<option value="-residual">largest residual first</option>' in page
 
 
+def test_a_bar_of_the_distances_leads_to_its_pairs(client: Any) -> None:
+    folder = client.home / "runs" / "deepspark_train" / "run-a" / "evaluation"
+    distances, same = [0.1, 0.2, 1.0, 1.5, 1.6, 1.7, 0.3, 1.8], [1, 1, 1, 0, 0, 0, 0, 0]
+    write_evaluation(folder, of_task([[distance] for distance in distances], same, task="embedding"))
+    columns = {"index": list(range(8)), "name": [f"a/<{at}>.png" for at in range(8)], "content": list(range(8))}
+    pairs = {"is_same": [one == 1 for one in same], "distance": pa.array(distances, pa.float32())}
+    write_rows(folder, {**columns, "loss": [0.5] * 8, **pairs})
+    page = client.get(URL).text
+    links = {title: html.unescape(url) for url, title in re.findall(r'<a href="([^"]*)" aria-label="([^"]*)"', page)}
+    shown = {
+        title: {int(name[6:-8]) for name in shown_names(client.get(url.removeprefix("/deepspark")).text)}
+        for title, url in links.items()
+    }
+    for kind, value in (("alike", 1), ("other", 0)):
+        of_kind = [places for title, places in shown.items() if f" {kind} pair" in title]
+        assert set().union(*of_kind) == {at for at in range(8) if same[at] == value}
+        counts = [int(title.split()[-3]) for title in shown if f" {kind} pair" in title]
+        assert counts == [len(places) for places in of_kind]
+    rows = client.get(f"{URL}?same=0&min_distance=0.2&max_distance=1.7&sort=-distance&format=json").json()["rows"]
+    assert [row["index"] for row in rows] == [4, 3, 6]
+    assert client.get(f"{URL}?same=2&format=json").status_code == 400
+    assert '<option value="-distance">farthest pairs first</option>' in page
+    assert '<td class="n">yes</td>' in page
+
+
 @pytest.mark.parametrize(
     ("address", "message"),
     [

@@ -34,12 +34,16 @@ _ORDERS: Final[Mapping[RowOrder, str]] = {
     "probability": "least sure first",
     "-residual": "largest residual first",
     "residual": "smallest residual first",
+    "-distance": "farthest pairs first",
+    "distance": "nearest pairs first",
     "index": "as they were read",
     "-loss_difference": "larger loss of the other run first",
     "loss_difference": "smaller loss of the other run first",
 }
 _PROBABILITY_ORDERS: Final = ("-probability", "probability")
 _RESIDUAL_ORDERS: Final = ("-residual", "residual")
+_DISTANCE_ORDERS: Final = ("-distance", "distance")
+_DISTANCE_RANGE: Final = ("min_distance", "max_distance")
 _PAIR_ORDERS: Final = ("-loss_difference", "loss_difference")
 _OUTCOMES: Final[Mapping[Outcome, str]] = {
     "this": "this run alone",
@@ -53,6 +57,7 @@ _CLASSES: Final = ("label", "predicted", "other_predicted")
 _SHARES: Final = ("probability", "label_probability", "other_probability", "other_label_probability")
 _WORDS: Final[Mapping[str, str]] = {
     "label": "true class",
+    "is_same": "alike",
     "label_probability": "probability of the true class",
     "other_label_probability": "other probability of the true class",
 }
@@ -152,6 +157,7 @@ class SamplesPage:
         left_out = {
             *(() if is_classification else _PROBABILITY_ORDERS),
             *(() if answer["outputs"] else _RESIDUAL_ORDERS),
+            *(() if "distance" in answer["columns"] else _DISTANCE_ORDERS),
             *(_PAIR_ORDERS if other is None else ()),
         }
 
@@ -212,8 +218,9 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
     """Return the conditions in an address. Empty parameters are no conditions.
 
     Args:
-        parameters: ``true``, ``predicted``, ``wrong`` (1, 0), ``min_`` and ``max_`` of ``probability``, ``loss`` and
-            ``residual``, ``output``, ``sort``; of two runs ``other_predicted`` and ``outcome``.
+        parameters: ``true``, ``predicted``, ``wrong`` (1, 0), ``same`` (1, 0), ``min_`` and ``max_`` of
+            ``probability``, ``loss``, ``residual`` and ``distance``, ``output``, ``sort``; of two runs
+            ``other_predicted`` and ``outcome``.
 
     Raises:
         NoSamples: A value is not allowed.
@@ -222,11 +229,6 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
     if order not in get_args(RowOrder):
         message = f'sort="{order}" is no order; allowed: {", ".join(get_args(RowOrder))}'
         raise NoSamples(message, 400)
-    wrong = parameters.get("wrong") or None
-    if wrong not in (None, "0", "1"):
-        message = f'wrong="{wrong}" is neither 1 (mistakes alone) nor 0 (right answers alone)'
-        raise NoSamples(message, 400)
-
     outcome = parameters.get("outcome") or None
     if outcome not in (None, *get_args(Outcome)):
         message = f'outcome="{outcome}" is no outcome; allowed: {", ".join(get_args(Outcome))}'
@@ -241,8 +243,10 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
     return RowQuery(
         label=number("true", int),
         predicted=number("predicted", int),
-        is_wrong=None if wrong is None else wrong == "1",
+        is_wrong=_choice(parameters.get("wrong"), "wrong", ("mistakes alone", "right answers alone")),
+        is_same=_choice(parameters.get("same"), "same", ("alike pairs alone", "other pairs alone")),
         **{name: number(name, float) for name in ("min_probability", "max_probability", "min_loss", "max_loss")},
+        **{name: number(name, float) for name in _DISTANCE_RANGE},
         output=number("output", int) or 0,
         **{name: _signed_number(parameters.get(name), name) for name in ("min_residual", "max_residual")},
         other_predicted=number("other_predicted", int),
@@ -262,6 +266,13 @@ def _number(text: str | None, name: str, kind: Callable[[str], Any], *, low: int
         message = f'{name}="{text[:40]}" is not a {"whole " if kind is int else ""}number from {low} to 2147483647'
         raise NoSamples(message, 400)
     return value
+
+
+def _choice(text: str | None, name: str, words: tuple[str, str]) -> bool | None:
+    if text not in (None, "", "0", "1"):
+        message = f'{name}="{text[:40]}" is neither 1 ({words[0]}) nor 0 ({words[1]})'
+        raise NoSamples(message, 400)
+    return None if not text else text == "1"
 
 
 def _signed_number(text: str | None, name: str) -> float | None:
@@ -338,7 +349,9 @@ def _parameters(answer: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
         "other_predicted": query["other_predicted"],
         "outcome": query["outcome"],
         "wrong": None if query["is_wrong"] is None else int(query["is_wrong"]),
+        "same": None if query["is_same"] is None else int(query["is_same"]),
         **{name: query[name] for name in ("min_probability", "max_probability", "min_loss", "max_loss")},
+        **{name: query[name] for name in _DISTANCE_RANGE},
         "output": query["output"] or None,
         **{name: query[name] for name in ("min_residual", "max_residual")},
         "sort": query["order"],

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -47,11 +49,26 @@ def test_pairs_of_two_processes_are_those_of_one():
     assert first.result() == verified(distances, is_same).result()
 
 
+def test_distances_of_both_kinds_are_counted_in_the_same_bars():
+    distances, is_same = pairs(1000, 4)
+    counted = verified(distances, is_same).result().distances
+    rounded = np.float32(distances).astype(np.float64)
+    assert (counted.same.low, counted.same.width) == (counted.other.low, counted.other.width)
+    for bars, of_kind in ((counted.same, rounded[is_same]), (counted.other, rounded[~is_same])):
+        edges = bars.low + bars.width * np.arange(len(bars.counts) + 1)
+        inside = [int(np.sum((low <= of_kind) & (of_kind < high))) for low, high in pairwise(edges)]
+        assert list(bars.counts) == inside
+        assert (bars.below, bars.above) == (int(np.sum(of_kind < edges[0])), int(np.sum(of_kind >= edges[-1])))
+    assert 0 < sum(bars.below + bars.above for bars in (counted.same, counted.other)) <= 10  # the outermost 0.5 %
+
+
 def test_perfect_and_one_sided_pairs():
     perfect = verified(np.array([0.1, 0.2, 0.8]), np.array([True, True, False])).result()
     assert (perfect.best_accuracy, perfect.best_threshold, perfect.equal_error_rate) == (1.0, 0.2, 0.0)
     different = verified(np.array([0.1, 0.2]), np.array([False, False])).result()
     assert (different.best_accuracy, different.best_threshold, different.equal_error_rate) == (1.0, None, None)
+    assert sum(different.distances.same.counts) == 0
+    assert sum(different.distances.other.counts) == 2
 
 
 def vectors(n, seed):

@@ -1,6 +1,7 @@
 import csv
 import io
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -71,6 +72,17 @@ def test_a_task_without_classes_has_its_losses_and_no_lists(tmp_path):
     assert selected.columns == ["index", "name", "content", "loss", "is_same", "distance"]
     assert [row["index"] for row in selected.rows(0, N)] == list(range(N))
     assert SelectedRows(folder, RowQuery(label=1), "sha256:w").n_rows == 0
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_pairs_of_a_kind_within_a_range_of_distances(is_same, tmp_path):
+    folder = rows_of("embedding", tmp_path)
+    of_kind = [row for row in pq.read_table(folder / ROWS_NAME).to_pylist() if row["is_same"] == is_same]
+    low, high = np.quantile([row["distance"] for row in of_kind], [0.2, 0.8], method="nearest").tolist()
+    query = RowQuery(is_same=is_same, min_distance=low, max_distance=high, order="-distance")
+    distances = [row["distance"] for row in SelectedRows(folder, query, "sha256:w").rows(0, N)]
+    assert distances == sorted((row["distance"] for row in of_kind if low <= row["distance"] < high), reverse=True)
+    assert distances[-1] == low
 
 
 @pytest.mark.parametrize("output", [0, 2])

@@ -101,7 +101,8 @@ def test_a_bar_of_errors_of_a_reconstruction_has_its_samples(tmp_path):
 
 def test_without_rows_there_are_no_bars_of_residuals_and_confidences(tmp_path):
     assert groups_of("regression", tmp_path, rows=False)[0].groups == ()
-    assert all(groups_of(task, tmp_path, rows=False)[0].groups == () for task in ("multi_label", "segmentation"))
+    tasks = ("multi_label", "segmentation", "embedding")
+    assert all(groups_of(task, tmp_path, rows=False)[0].groups == () for task in tasks)
     ids = by_id(groups_of("classification", tmp_path, rows=False)[0])
     assert {name.partition("-")[0] for name in ids} == {"cell", "class"}
 
@@ -138,8 +139,31 @@ def test_a_class_of_pixels_has_the_pictures_with_the_class(tmp_path):
     assert groups.texts[at] == (f"{100 * (1 - losses[at]):.1f}\u202f% of its pixels right",)
 
 
-def test_figures_of_pairs_have_no_groups(tmp_path):
-    assert groups_of("embedding", tmp_path)[0].groups == ()
+def test_a_bar_of_distances_has_its_pairs(tmp_path):
+    groups, metrics, first, is_same = groups_of("embedding", tmp_path)
+    _, (_, second), _ = task_answers("embedding")
+    distances = np.sqrt(((first.astype(np.float64) - second) ** 2).sum(axis=1))
+    losses = 0.5 * np.where(is_same == 1, distances, np.maximum(1.0 - distances, 0.0)) ** 2
+    shown = by_id(groups)
+    n_bars = 0
+    for chart, bars, word in (
+        ("same", metrics.figures.distances.same, "alike"),
+        ("other", metrics.figures.distances.other, "other"),
+    ):
+        for bar, count in enumerate(bars.counts):
+            low, high = bars.low + bar * bars.width, bars.low + (bar + 1) * bars.width
+            positions = [
+                at for at in range(N) if low <= distances[at] < high and (is_same[at] == 1) == (chart == "same")
+            ]
+            assert len(positions) == count
+            if (group := shown.get(f"{chart}-{bar}")) is not None:
+                n_bars += 1
+                assert group.count == count
+                assert group.indices == largest_loss_first(losses, positions)[: len(group.indices)]
+                assert group.title == f"Distance of {word} pairs from {low:.4g} to {high:.4g}"
+    assert n_bars == len(groups.groups) > 10
+    at = next(iter(groups.texts))
+    assert groups.texts[at] == (f"distance {distances[at]:.4g}", "alike" if is_same[at] == 1 else "not alike")
 
 
 def apart(sizes):
