@@ -1,6 +1,6 @@
 """A worker's batches: leased samples, transformed as in Caffe, made ahead by a background thread.
 
-Data layers with equally many samples and equal batch sizes share a record order (a *stream*). Random draws depend on
+Data layers with equally many batches share a record order (a *stream*). Random draws depend on
 (seed, worker, the worker's own step, pass, layer) alone, so a resumed worker repeats the draws.
 """
 
@@ -19,7 +19,7 @@ from caffe_import.net.layer_registry import Shape
 from deepspark_ops.exchange.state.leases import Lease, sample_order
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.train.data.batch_source import Feeds
-from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer, NetFeed
+from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer, NetFeed, leased_layer
 from deepspark_ops.train.data.sample_cache import Column
 
 RING_BYTES = 64 * 2**20
@@ -73,6 +73,9 @@ class _Stream:
     def __init__(self, name: str, layers: Sequence[FedLayer], lease: Callable[[str], Lease | None]) -> None:
         self._name = name
         self.layers = tuple(layers)
+        self._leased = leased_layer(layers)
+        self._n_each = [layer.batch_size // self._leased.batch_size for layer in layers]
+        """Samples of each layer for a leased sample."""
         self._ask = lease
         self._lease: Lease | None = None
         self._rows: list[tuple[Column, ...]] = []
@@ -80,7 +83,7 @@ class _Stream:
 
     def next_batch(self, uses: list[_Use]) -> list[tuple[Column, ...]] | None:
         """Return the columns of the next batch, a tuple per layer, and note the used samples; None at the end."""
-        n_missing = self.layers[0].batch_size
+        n_missing = self._leased.batch_size
         parts: list[list[tuple[Column, ...]]] = []
         while n_missing > 0:
             if self._lease is None and not self._open_lease():
@@ -89,7 +92,12 @@ class _Stream:
             assert lease is not None
             piece = min(n_missing, lease.count - self._used)
             at = self._used - lease.skip
-            parts.append([tuple(column[at : at + piece] for column in rows) for rows in self._rows])
+            parts.append(
+                [
+                    tuple(column[at * n : (at + piece) * n] for column in rows)
+                    for rows, n in zip(self._rows, self._n_each, strict=True)
+                ]
+            )
             self._used += piece
             n_missing -= piece
             uses.append(_Use(lease, self._used))
@@ -110,10 +118,14 @@ class _Stream:
         if lease.next_shards:
             for layer in self.layers:
                 layer.samples.dataset.will_read(lease.next_shards)
-        position = self.layers[0].samples.first_of(lease.shard) + lease.start
-        rows = [layer.read_wrapped(position, lease.count) for layer in self.layers]
-        if lease.shuffle_seed is not None or lease.skip:
-            rows = [tuple(column[order] for column in columns) for columns in rows]
+        position = self._leased.samples.first_of(lease.shard) + lease.start
+        rows = []
+        for layer, n in zip(self.layers, self._n_each, strict=True):
+            columns = layer.read_wrapped(position * n, lease.count * n)
+            if lease.shuffle_seed is not None or lease.skip:
+                own_order = (order[:, np.newaxis] * n + np.arange(n)).ravel()
+                columns = tuple(column[own_order] for column in columns)
+            rows.append(columns)
         self._lease, self._rows, self._used = lease, rows, lease.skip
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import ceil, prod
 from pathlib import Path
 from typing import Literal
@@ -24,7 +25,7 @@ from deepspark_ops.shards.changed_shards import Stamp
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
 from deepspark_ops.stores.store_path import DataPath
-from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
+from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer, leased_layer
 from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import CACHE_BYTES, SampleCache
 
@@ -82,8 +83,8 @@ class DataBinding:
     def fed_layers(self, net: NetSpec) -> tuple[FedLayer, ...]:
         """Return the data layers of a net that need feeds, in order.
 
-        Layers with equally many samples and equal batches share a stream, whatever their sources: images and their
-        label maps stay together, with any number of workers.
+        Layers with equally many batches share a stream, whatever their sources: images and their label maps stay
+        together, and so do 24 frames and the marks of their 8 steps, with any number of workers.
 
         Raises:
             DataError: The data are missing or damaged.
@@ -93,15 +94,24 @@ class DataBinding:
         users = label_users(net)
         fed = []
         n_columns = 0
-        for number, layer in enumerate(net.layers):
-            if not layer.definition.is_data or layer.type in (*FILLS_ITSELF, *DRAWS_ITSELF):
-                continue
+        data_layers = [
+            layer
+            for layer in net.layers
+            if layer.definition.is_data and layer.type not in (*FILLS_ITSELF, *DRAWS_ITSELF)
+        ]
+        smallest_batch: dict[Fraction, int] = {}
+        for layer in (layer for layer in data_layers if not _asks_for_shuffle(layer.message)):
+            n_batches, batch_size = self._batches_of(layer, net.phase)
+            smallest_batch[n_batches] = min(batch_size, smallest_batch.get(n_batches, batch_size))
+        for number, layer in enumerate(data_layers):
             samples = self._open(layer.message, net.phase)
             first = n_columns if layer.type in FED_BY_COLUMN else 0
             n_columns += len(layer.tops) if layer.type in FED_BY_COLUMN else 0
             # In Caffe a layer with shuffle draws an order of its own; the others read their sources side by side.
             shuffles = _asks_for_shuffle(layer.message)
-            key = (samples.n_samples, layer.definition.top_shapes[0][0], number if shuffles else None)
+            n_batches, batch_size = self._batches_of(layer, net.phase)
+            is_separate = shuffles or batch_size % smallest_batch[n_batches] > 0
+            key = (n_batches, number if is_separate else None)
             stream = streams.setdefault(key, f"train_{len(streams)}" if streams else "train")
             fed_layer = self._fed_layer(layer, samples, first, stream, net.phase)
             fed.append(replace(fed_layer, labels=_label_columns(fed_layer, users), shuffles=shuffles))
@@ -133,6 +143,11 @@ class DataBinding:
             cache.close()
         self._caches.clear()
         self._windows.clear()
+
+    def _batches_of(self, layer: LayerSpec, phase: Phase) -> tuple[Fraction, int]:
+        """Return the number of batches in the layer's source, and the batch size."""
+        batch_size = layer.definition.top_shapes[0][0]
+        return Fraction(self._open(layer.message, phase).n_samples, batch_size), batch_size
 
     def _fed_layer(self, layer: LayerSpec, samples: SampleCache, first: int, stream: str, phase: Phase) -> FedLayer:
         dataset = samples.dataset
@@ -274,16 +289,20 @@ def dataset_orders(
         if layer.stream in orders:
             continue
         group = [other for other in layers if other.stream == layer.stream]
+        leased = leased_layer(group)
         chosen: Literal["file", "shuffled"] = order if order != "auto" else "file"
         if order == "auto" and (layer.shuffles or (n_workers > 1 and not is_sequence)):
             chosen = "shuffled"
-        dataset = layer.samples.dataset
+        dataset = leased.samples.dataset
         sample_bytes = max(1, sum(prod(shape) for other in group for shape in other.samples.dataset.sample_shapes))
         piece = min(_PIECE_SAMPLES, ceil(_PIECE_BYTES / sample_bytes))
         if n_workers > 1 or chosen == "shuffled":
             shared = ceil(dataset.n_samples / (_PIECES_PER_WORKER * n_workers))
             # Not below a batch: every lease is a question to the server.
-            piece = min(piece, max(shared, layer.batch_size))
+            piece = min(piece, max(shared, leased.batch_size))
+        if is_sequence:
+            # The samples of a batch are steps of streams: a batch that begins inside a piece would move the streams.
+            piece = ceil(piece / leased.batch_size) * leased.batch_size
         counts = tuple(shard.n_samples for shard in dataset.shards)
         mixed = 0
         if staged_bytes is not None and dataset.is_staged and dataset.manifest is not None and chosen == "shuffled":
@@ -308,7 +327,7 @@ def separate_orders_note(layers: Sequence[FedLayer], *, n_workers: int) -> str:
     )
     return (
         f"{n_workers} workers read the layers {counts} in separate orders; if their samples belong together, give"
-        " n_workers=1, or equally many samples and equal batches"
+        " n_workers=1, or equally many batches whose sizes are multiples of the smallest"
     )
 
 

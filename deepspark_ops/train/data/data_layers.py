@@ -27,7 +27,7 @@ class FedLayer:
         columns: Column of the samples for each top.
         samples: The samples' source.
         transform: Applies to column 0; None without a transform.
-        stream: Layers of the same stream get the samples of the same positions at each pass.
+        stream: Layers of the same stream advance side by side: a batch of one layer comes with a batch of the others.
         phase: Decides the transform's random parts.
         labels: Columns that the net reads as classes; ``read_wrapped`` checks the labels.
         shuffles: Does the layer ask for an order of its own?
@@ -92,6 +92,14 @@ class FedLayer:
                 if out is not None:
                     continue
             targets[top][...] = values.reshape(shape)
+
+
+def leased_layer(stream: Sequence[FedLayer]) -> FedLayer:
+    """Return the layer of a stream whose samples the leases count: the layer with the smallest batch.
+
+    The batches of the other layers are multiples of its batch, so they have several samples for each of its samples.
+    """
+    return min(stream, key=lambda layer: layer.batch_size)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.train.data.batch_source import BatchSource, Feeds
+from deepspark_ops.train.data.data_layers import leased_layer
 
 if TYPE_CHECKING:
     from deepspark_ops.train.setup.run import Run
@@ -70,8 +71,9 @@ def steps_of_a_share(run: Run) -> int:
 
 def leased_by_batches(run: Run, orders: Mapping[str, DatasetOrder]) -> dict[str, DatasetOrder]:
     """Return the orders with a batch per lease: no worker takes samples without measuring over them."""
-    batch_sizes = {layer.stream: layer.batch_size for layer in run.train_layers()}
-    return {name: replace(order, piece_samples=batch_sizes[name]) for name, order in orders.items()}
+    layers = run.train_layers()
+    leased = {name: leased_layer([layer for layer in layers if layer.stream == name]) for name in orders}
+    return {name: replace(order, piece_samples=leased[name].batch_size) for name, order in orders.items()}
 
 
 def check_repeatable(run: Run, strategy: str) -> list[str]:

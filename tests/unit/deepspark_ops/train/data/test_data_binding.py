@@ -71,7 +71,9 @@ def test_another_batch_size_is_a_stream_of_its_own() -> None:
     assert [layer.stream for layer in binding.fed_layers(net)] == ["train", "train_1"]
 
 
-def image_and_map_net(folder: Path, n_images: int, n_maps: int) -> tuple[NetSpec, DataBinding]:
+def image_and_map_net(
+    folder: Path, n_images: int, n_maps: int, batches: tuple[int, int] = (4, 4)
+) -> tuple[NetSpec, DataBinding]:
     """Return a net with images and label maps of two lists of files; both hold the sample's number."""
     for top, counts in (("image", (n_images,)), ("map", (3, n_maps - 3))):
         firsts = np.cumsum([0, *counts])
@@ -80,7 +82,10 @@ def image_and_map_net(folder: Path, n_images: int, n_maps: int) -> tuple[NetSpec
             with h5py.File(folder / f"{top}{number}.h5", "w") as file:
                 file[top] = np.repeat(values, 2).reshape(count, 2)
         (folder / f"{top}.txt").write_text("".join(f"{top}{number}.h5\n" for number in range(len(counts))))
-    text = "".join(hdf5_layer(top, top, batch=4).replace("data/solver_mlp", top) for top in ("image", "map"))
+    text = "".join(
+        hdf5_layer(top, top, batch=batch).replace("data/solver_mlp", top)
+        for top, batch in zip(("image", "map"), batches, strict=True)
+    )
     binding = DataBinding(None, folder)
     shapes = partial(binding.sample_shapes, "TRAIN")
     return build_net_spec(parse_net(text), phase="TRAIN", sample_shapes=shapes), binding
@@ -102,6 +107,32 @@ def test_equally_many_samples_of_two_sources_stay_together_with_several_workers(
     assert sorted(images[:20]) != images[:20]
     binding.close()
     assert separate_orders_note(layers, n_workers=3) == ""
+
+
+@pytest.mark.parametrize(("counts", "batches"), [((36, 12), (6, 2)), ((12, 36), (2, 6))])
+def test_equally_many_batches_stay_together_with_several_workers(
+    tmp_path: Path, counts: tuple[int, int], batches: tuple[int, int]
+) -> None:
+    net, binding = image_and_map_net(tmp_path, *counts, batches)
+    layers = binding.fed_layers(net)
+    assert separate_orders_note(layers, n_workers=3) == ""
+    orders = dataset_orders(net, layers, order="auto", n_workers=3, seed=7)
+    assert {name: (order.order, order.n_samples) for name, order in orders.items()} == {"train": ("shuffled", 12)}
+    leases = {name: DataLeases(name, order) for name, order in orders.items()}
+    options = {"iter_size": 1, "seed": 7, "first_step": 0, "shared": Ring.of(layers, (), 1)}
+    workers = [LeasedBatches(WorkerLink(leases, w), layers, (), worker=w, **options) for w in range(3)]
+    for step in range(9):
+        feeds, _ = workers[step % 3].take(1)
+        few, many = sorted((feeds["image"][0, :, 0], feeds["map"][0, :, 0]), key=len)
+        assert many.tolist() == [3 * number + part for number in few for part in range(3)]
+    binding.close()
+
+
+def test_layers_whose_batches_do_not_divide_are_separate(tmp_path: Path) -> None:
+    net, binding = image_and_map_net(tmp_path, 18, 12, (6, 4))
+    layers = binding.fed_layers(net)
+    assert [layer.stream for layer in layers] == ["train", "train_1"]
+    assert separate_orders_note(layers, n_workers=2)
 
 
 def test_layers_that_shuffle_have_orders_of_their_own_as_in_caffe(tmp_path: Path) -> None:
@@ -148,13 +179,14 @@ def test_several_workers_shuffle_pieces_of_at_least_a_batch() -> None:
 
 
 def test_sequences_stay_in_order_with_several_workers() -> None:
-    text = hdf5_layer("a", "data", batch=4) + hdf5_layer("c", "label", batch=4)
+    text = hdf5_layer("a", "data", batch=2) + hdf5_layer("c", "label", batch=2)
     lstm = """
-    layer { name: "r" type: "Reshape" bottom: "data" top: "x" reshape_param { shape { dim: 4 dim: 1 dim: 6 } } }
-    layer { name: "q" type: "Reshape" bottom: "label" top: "cont" reshape_param { shape { dim: 4 dim: 1 } } }
+    layer { name: "r" type: "Reshape" bottom: "data" top: "x" reshape_param { shape { dim: 2 dim: 1 dim: 6 } } }
+    layer { name: "q" type: "Reshape" bottom: "label" top: "cont" reshape_param { shape { dim: 2 dim: 1 } } }
     layer { name: "lstm" type: "LSTM" bottom: "x" bottom: "cont" top: "h" recurrent_param { num_output: 2 } }
     """
-    assert orders_of(text + lstm, n_workers=2)["train"].order == "file"
+    order = orders_of(text + lstm, n_workers=2)["train"]
+    assert (order.order, order.piece_samples) == ("file", 4)  # whole batches of the 3 samples of a share
 
 
 def test_layer_that_reads_no_files_is_refused_without_a_dataset() -> None:
