@@ -176,8 +176,8 @@ def ingest(config: IngestConfig, *, dry_run: bool, json: bool) -> None:
 def train(config: NamedTrainConfig) -> None:
     """Train the solver's net with N Spark workers that exchange parameters with a center.
 
-    Ctrl-C and SIGTERM take a snapshot and stop; SIGHUP takes a snapshot and continues, as `caffe train` does. The same
-    command resumes from the last snapshot. A second Ctrl-C ends the run at once.
+    Ctrl-C and SIGTERM take a snapshot and stop; SIGHUP takes a snapshot and continues, as `caffe train` does.
+    The same command resumes from the last snapshot. A second Ctrl-C ends the run at once.
     """
     run_dir = stages.train(
         config.training(), label=config.label, on_certificate=lambda path: print_text(f"parity={path}")
