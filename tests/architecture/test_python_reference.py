@@ -26,7 +26,7 @@ import deepspark_ops as ds
 run = ds.train("a", run_dir="b", n_workers=3, weights=["c"], comm_period="1@0 10@20")
 reveal_type(run)
 ds.train("a", run_dir="b", n_worker=3)
-ds.train("a", run_dir="b", n_workers="3")
+ds.train("a", run_dir="b", min_workers="3")
 ds.train("a")
 ds.train("a", run_dir="b", lock="wrong")
 reveal_type(ds.export(run))

@@ -27,7 +27,10 @@ _SELECTION = (
     "adam_clip",
 )
 _ROUNDING = 1e-6
-"""Of the largest value, after ten steps and more; what was seen is below 5e-7."""
+"""Of the largest value, after ten steps and more; the largest difference of a run was 5e-7."""
+_ROUNDING_OF_TWO_KERNELS = 4e-6
+"""Of nets whose BatchNorm and Scale are one kernel on one device, and two kernels on two devices; 1.9e-6 in a run."""
+_TWO_KERNELS = frozenset({"sgd_batchnorm", "sgd_batchnorm_iter_size2", "snap_batchnorm"})
 
 
 def test_placed_cases_give_the_numbers_of_one_device() -> None:
@@ -43,7 +46,8 @@ def assert_placed_as_plain(folder: str, names: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tests.parity.placed_cases", folder, *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout)
-    assert set(names) <= set(found)
-    assert {name: case["worst"] for name, case in found.items() if case["worst"] > _ROUNDING} == {}
-    assert sum(case["n_arrays"] for case in found.values()) > 10 * len(found)
+    compared = json.loads(done.stdout)
+    assert set(names) <= set(compared)
+    limits = {name: _ROUNDING_OF_TWO_KERNELS if name in _TWO_KERNELS else _ROUNDING for name in compared}
+    assert {name: case["worst"] for name, case in compared.items() if case["worst"] > limits[name]} == {}
+    assert sum(case["n_arrays"] for case in compared.values()) > 10 * len(compared)
