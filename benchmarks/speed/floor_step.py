@@ -78,6 +78,19 @@ def product(rows: int, n_in: int, n_out: int, *, with_data: bool = True) -> tupl
     return [lambda: tf.matmul(x, w, transpose_b=True)], [lambda: tf.matmul(g, x, transpose_a=True), *data]
 
 
+def recurrence(options: Any) -> tuple[list[Operation], list[Operation]]:
+    """Return the kernels of an LSTM: a step's product is with the transposed weights, as that is the faster form."""
+    n_steps, n_streams, n_hidden = options.n_steps, options.n_streams, options.n_hidden
+    n_rows = 4 * n_hidden
+    h, transposed, w, g = (
+        values(*shape) for shape in ((n_streams, n_hidden), (n_hidden, n_rows), (n_rows, n_hidden), (n_streams, n_rows))
+    )
+    forward, backward = product(n_steps * n_streams, options.n_inputs, n_rows)
+    blob = product(n_steps * n_streams, n_hidden, n_rows)[1][:1]
+    step, data = lambda: tf.matmul(h, transposed), lambda: tf.matmul(g, w)
+    return forward + [step] * n_steps, backward + blob + [data] * n_steps
+
+
 def operations(layer: LayerSpec) -> tuple[list[Operation], list[Operation]]:
     """Return what a layer costs at least: forward, backward."""
     if layer.type in ("Convolution", "Deconvolution"):
@@ -86,10 +99,7 @@ def operations(layer: LayerSpec) -> tuple[list[Operation], list[Operation]]:
         n_out, n_in = layer.definition.blobs[0].shape
         return product(prod(layer.bottom_shapes[0]) // n_in, n_in, n_out, with_data=layer.propagate_down[0])
     if layer.type == "LSTM":
-        o: Any = layer.definition.options
-        inputs = product(o.n_steps * o.n_streams, o.n_inputs, 4 * o.n_hidden)
-        each = product(o.n_streams, o.n_hidden, 4 * o.n_hidden)
-        return inputs[0] + each[0] * o.n_steps, inputs[1] + each[1] * o.n_steps
+        return recurrence(layer.definition.options)
     if layer.type in MEMORY_BOUND:
         size = max(prod(layer.definition.top_shapes[0]), *(prod(shape) for shape in layer.bottom_shapes))
         if layer.type == "Embed":

@@ -11,19 +11,17 @@ from caffe_import.tf_graph.layers.lstm_unit import advance_cell
 from caffe_import.tf_graph.recurrent_steps import States, carried, exposed, initial_states, run_steps
 
 
-@emitter("LSTM")
+@emitter("LSTM", orders_weights=True)
 def emit_lstm(request: EmitRequest) -> Emission:
     """Where cont is 0 both states start from zero."""
     options = request.layer.definition.options
     assert isinstance(options, RecurrentOptions)
-    weights = request.params[-1]
 
-    def step(states: States, driven: tf.Tensor, cont: tf.Tensor) -> States:
-        hidden, cell = states
-        gates = driven + tf.matmul(cont * hidden, weights, transpose_b=True)
-        cell, hidden = advance_cell(cell, gates, cont)
+    def advance(states: States, gates: tf.Tensor, cont: tf.Tensor) -> States:
+        cell, hidden = advance_cell(states[1], gates, cont)
         return hidden, cell
 
-    outputs, (hidden, cell) = run_steps(request, options, initial_states(request, options, ("h", "c")), step)
+    states = initial_states(request, options, ("h", "c"))
+    outputs, (hidden, cell) = run_steps(request, options, states, request.params[-1], advance)
     tops = (Blob.from_caffe(outputs), *exposed(options, (hidden, cell)))
     return Emission(tops, state=carried(options, {"h": hidden, "c": cell}))

@@ -11,6 +11,7 @@ from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.tf_graph import recurrent_steps
 from caffe_import.tf_graph.builder import build_forward, initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes
+from caffe_import.tf_graph.predict import compile_fixed_forward
 
 pytestmark = pytest.mark.tf
 
@@ -67,8 +68,22 @@ def test_the_loop_gives_the_numbers_of_the_unrolled_steps(
         np.testing.assert_allclose(value, unrolled.layer_state[name], rtol=1e-5, atol=1e-6)
 
 
-def size_of_graph(net: NetSpec) -> int:
-    """Return the operations of forward and backward pass, those of the loop's functions included."""
+@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
+def test_transposed_weights_give_the_same_numbers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = recurrent_net(kind, 5)
+    by_rows = passes_of(net)
+    monkeypatch.setattr(recurrent_steps, "STREAMS_TO_TRANSPOSE", 1)
+    transposed = passes_of(net)
+    np.testing.assert_allclose(transposed.blobs["h"], by_rows.blobs["h"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(transposed.param_gradients, by_rows.param_gradients, rtol=1e-4, atol=1e-5)
+    feeds = {name: transposed.blobs[name] for name in net.inputs}
+    fixed = compile_fixed_forward(net, transposed.params, n_threads=1, outputs=["h"])
+    from_zeros = run_passes(net, transposed.params, feeds, layer_state=initial_layer_state(net), top_gradients={})
+    np.testing.assert_allclose(fixed(feeds)["h"], from_zeros.blobs["h"], rtol=1e-5, atol=1e-6)
+
+
+def graph_of(net: NetSpec) -> tf.compat.v1.GraphDef:
+    """Return forward and backward pass; the loop's functions are in the graph's library."""
     forward = build_forward(net)
     specs = {name: tf.TensorSpec(shape, tf.float32) for name, shape in net.inputs.items()}
     state = {name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(net).items()}
@@ -78,8 +93,20 @@ def size_of_graph(net: NetSpec) -> int:
         loss = forward(params, state, tf.zeros(2, tf.int32), feeds).loss
         return tf.gradients(loss, params)
 
-    definition = both.get_concrete_function().graph.as_graph_def()
+    return both.get_concrete_function().graph.as_graph_def(add_shapes=True)
+
+
+def size_of_graph(net: NetSpec) -> int:
+    definition = graph_of(net)
     return len(definition.node) + sum(len(inner.node_def) for inner in definition.library.function)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
+def test_the_gradient_of_weights_takes_one_product_for_all_steps(kind: str) -> None:
+    net = recurrent_net(kind, 7)
+    blobs = [entry for entry in net.params.entries if entry.kind == "weight" and len(entry.shape) == 2]
+    products = [node for node in graph_of(net).node if node.op == "MatMul" and node.attr["transpose_a"].b]
+    assert len(products) == len(blobs)
 
 
 def test_the_graph_does_not_grow_with_the_steps() -> None:
