@@ -55,14 +55,7 @@ class Samples:
 
         Raises:
             DataError: The layers' sources have different lengths.
-            NetError: There are none.
         """
-        if not layers:
-            msg = (
-                "the net has no data layer to feed in phase TEST, so there are no samples to score; add a data layer"
-                " with include { phase: TEST }, or export the deploy net and its weights by deepspark convert"
-            )
-            raise NetError(msg)
         counts = {layer.name: layer.samples.n_samples for layer in layers}
         if len(set(counts.values())) > 1:
             lengths = ", ".join(f'"{layer}" {count:,}' for layer, count in counts.items())
@@ -173,11 +166,16 @@ class SampleDigest:
 
 
 def bind_samples(binding: DataBinding, net: NetSpec, split: SplitName) -> Samples:
-    """Return the samples of ``split`` for a net of phase TEST.
+    """Return the samples of ``split`` for a net of phase TEST; for errors see ``scored_layers`` and ``Samples``."""
+    return Samples(scored_layers(binding, net, split))
+
+
+def scored_layers(binding: DataBinding, net: NetSpec, split: SplitName) -> list[FedLayer]:
+    """Return the data layers of a net of phase TEST with the data of ``split``; their transforms never mirror.
 
     Raises:
         DataError: The data are missing or damaged.
-        NetError: A layer cannot be fed from them.
+        NetError: The net has no data layer, or a layer cannot be fed from them.
     """
     drawn = [layer.name for layer in net.layers if layer.type in DRAWS_ITSELF]
     if drawn:
@@ -190,7 +188,13 @@ def bind_samples(binding: DataBinding, net: NetSpec, split: SplitName) -> Sample
         binding = replace(binding, split=split)
     # The binding reads the split that belongs to a net's phase; the transform stays that of phase TEST.
     fed = binding.fed_layers(replace(net, phase="TRAIN" if split == "train" else "TEST"))
-    return Samples([_without_chance(layer) for layer in fed])
+    if not fed:
+        msg = (
+            "the net has no data layer to feed in phase TEST, so there are no samples to score; add a data layer"
+            " with include { phase: TEST }, or export the deploy net and its weights by deepspark convert"
+        )
+        raise NetError(msg)
+    return [_without_chance(layer) for layer in fed]
 
 
 def _without_chance(layer: FedLayer) -> FedLayer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,11 +14,12 @@ import numpy.typing as npt
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.config.commands.single_net import NetTestConfig
 from deepspark_ops.devices.host_cores import host_cores
-from deepspark_ops.evaluate.samples import bind_samples
+from deepspark_ops.evaluate.samples import scored_layers
 from deepspark_ops.evaluate.trained_net import load_params
 from deepspark_ops.processes.batch_passes import BatchPasses, passes_at_once
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.single_net.net_file import opened_net
+from deepspark_ops.train.data.data_layers import FedLayer
 
 if TYPE_CHECKING:
     from caffe_import.tf_graph.predict import FixedPass
@@ -52,8 +53,9 @@ def mean_outputs(
 ) -> MeanOutputs:
     """Run a net of phase TEST over its data, from the first sample on. TensorFlow is loaded into this process.
 
-    As in Caffe, the last batch continues with the first samples, and recurrent layers keep their state from batch to
-    batch. Unlike in Caffe, a mirroring transform does not mirror: a result must not be random.
+    As in Caffe, each data layer goes on by its own batches, its last batch continues with its first samples, and
+    recurrent layers keep their state from batch to batch. Unlike in Caffe, a mirroring transform does not mirror: a
+    result must not be random.
 
     Args:
         config: Options of the test.
@@ -77,17 +79,17 @@ def mean_outputs(
     ) as opened:
         net = opened.net
         params = load_params(net, config.weights)
-        samples = bind_samples(opened.binding, net, config.split)
+        layers = scored_layers(opened.binding, net, config.split)
+        n_samples, batch_size = layers[0].samples.n_samples, layers[0].batch_size
         n_threads = config.threads or host_cores()
         forward = compile_fixed_forward(net, params, n_threads=n_threads)
-        n_batches = config.iterations or math.ceil(samples.n_samples / samples.batch_size)
+        n_batches = config.iterations or math.ceil(n_samples / batch_size)
         passes: BatchPasses[Mapping[str, npt.NDArray[np.float32]], FixedPass] = BatchPasses(
             lambda feeds, layer_state: forward.run(feeds, layer_state=layer_state),
             initial_layer_state(net),
             n_at_once=passes_at_once(net.blob_shapes.values(), n_threads, is_host=n_gpus_seen() == 0),
         )
-        starts = (number * samples.batch_size for number in range(n_batches))
-        batches = (samples.read(start, samples.batch_size).feeds for start in starts)
+        batches = (_feeds(layers, number) for number in range(n_batches))
         losses, sums = 0.0, {blob: np.zeros(net.blob_shapes[blob]) for blob in net.outputs}
         with closing(passes.results(batches)) as results:
             for number, result in enumerate(results, start=1):
@@ -98,13 +100,21 @@ def mean_outputs(
         means = {blob: np.asarray(total / n_batches, np.float64) for blob, total in sums.items()}
         return MeanOutputs(
             name=opened.name,
-            batch_size=samples.batch_size,
+            batch_size=batch_size,
             n_batches=n_batches,
-            n_samples=samples.n_samples,
+            n_samples=n_samples,
             loss=losses / n_batches,
             outputs=means,
             weights=_weights(net),
         )
+
+
+def _feeds(layers: Sequence[FedLayer], number: int) -> dict[str, npt.NDArray[np.float32]]:
+    """Return batch ``number`` of each layer, blob -> values; a layer goes on with its first sample after the last."""
+    feeds = {top: np.empty(shape, np.float32) for layer in layers for top, shape in layer.tops.items()}
+    for layer in layers:
+        layer.fill(layer.read_wrapped(number * layer.batch_size, layer.batch_size), feeds, (0,))
+    return feeds
 
 
 def _weights(net: NetSpec) -> dict[str, float]:

@@ -82,6 +82,22 @@ def test_means_are_those_of_the_loop(case: Case, options: tuple[str, ...], n_bat
 
 
 @pytest.mark.tf
+def test_data_layers_of_unlike_batches_advance_side_by_side(case: Case, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "marks.h5", "w") as file:
+        file["marks"] = np.arange(7, dtype=np.float32)
+    (tmp_path / "marks.txt").write_text(f"{tmp_path / 'marks.h5'}\n")
+    layer = (
+        'layer {{ name: "m" type: "HDF5Data" top: "marks" hdf5_data_param {{ source: "{}" batch_size: 3 }} }}\n'
+        'layer {{ name: "p" type: "Power" bottom: "marks" top: "twice" power_param {{ scale: 2 }} }}'
+    )
+    case.net.write_text(case.net.read_text() + layer.format(tmp_path / "marks.txt"))
+    result = json.loads(invoke_test(case, "--json", "--iterations", "5").stdout)
+    marks = np.arange(5 * 3).reshape(5, 3) % 7
+    np.testing.assert_allclose(result["outputs"]["twice"], 2 * marks.mean(axis=0), rtol=1e-5)
+    assert result["outputs"]["far"] == pytest.approx(case.expected(5)[0], rel=1e-5)
+
+
+@pytest.mark.tf
 def test_lines_are_those_of_caffe_test(case: Case) -> None:
     done = invoke_test(case)
     loss, outputs = case.expected(3)
