@@ -111,9 +111,12 @@ def test_a_run_is_renamed_archived_and_taken_out_by_hand(page: Page, refused: Da
 def test_a_reader_sees_no_form_that_changes_a_run(airflow: AirflowInstance, refused: DagRun) -> None:
     with browser_page() as page:
         log_in(page, airflow, refused.page("training"), user="viewer")
-        assert page.evaluate("document.querySelectorAll('form[method=post], form[name=stop], #edit_note').length") == 0
+        assert (
+            page.evaluate("document.querySelectorAll('form[method=post], form[name=stop], #edit_note, #again').length")
+            == 0
+        )
         page.goto(search(refused))
-        assert page.evaluate("document.querySelectorAll('button[formmethod=post]').length") == 0
+        assert page.evaluate("document.querySelectorAll('button[formmethod=post], #again').length") == 0
 
 
 def test_a_run_is_stopped_and_triggered_again_from_the_list(
@@ -128,8 +131,25 @@ def test_a_run_is_stopped_and_triggered_again_from_the_list(
     page.wait_until(f"{LOADED} && ['failed', 'stopped'].includes(document.querySelector('tbody .state').innerText)")
     page.evaluate("document.querySelector('input[name=run]').click()")
     page.click("button[name=again]")
-    page.wait_until(f"location.pathname === '/dags/{DAG}/runs/' + {json.dumps(quote(run.run_id))}", 60.0)
-    page.troubles.clear()  # of Airflow's own page
+    page.wait_until("document.getElementById('again').open")
+    options = json.loads(page.evaluate("document.querySelector('#again textarea').value"))
+    assert options == example.conf(overrides="max_iter: 200000")  # the form's defaults are left out
+    assert '"n_workers": 2' in page.evaluate("document.querySelector('#again pre').textContent")
+    assert_looks(page, "again")
+    page.fill("#again textarea", json.dumps(options | {"n_workers": "many"}))
+    page.click("#again button[name=trigger]")
+    page.wait_until(
+        "document.querySelector('#again [role=alert]').innerText.includes('Invalid input for param n_workers')"
+    )
+    page.troubles.clear()  # the refusal
+    changes = {"overrides": "max_iter: 20", "name": f"again {run.run_id}"}
+    page.fill("#again textarea", json.dumps(options | changes))
+    page.click("#again button[name=trigger]")
+    page.wait_until(f"location.pathname.endsWith('/training') && document.title.startsWith('again') && {LOADED}")
+    again = airflow.await_run(DAG, lambda row: row["conf"].get("name") == changes["name"])
+    assert page.evaluate("decodeURIComponent(location.pathname)").split("/")[-2] == again.run_id
+    assert again.read()["conf"] == options | changes
+    airflow.api().call("PATCH", again.path, {"state": "failed"})
 
 
 def test_a_filter_by_clicks_and_a_mistake_in_it(page: Page, airflow: AirflowInstance) -> None:

@@ -12,8 +12,9 @@ from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.files.regular_file import regular_bytes, regular_text
 from deepspark_ops.evaluate.metrics import METRICS_NAME
+from deepspark_ops.evaluate.task_pages.report_name import with_note
 from deepspark_ops.operators.pages.access.form_guard import form_token
 from deepspark_ops.operators.pages.access.headers import (
     ASSET_HEADERS,
@@ -103,7 +104,8 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
             return _report_figures(page, dag_id, run_id, report_file)
         if report_file is None:
             return _training_page(page, dag_id, run_id, site=site_of(request), is_report=True)
-        return FileResponse(report_file, media_type="text/html", headers=REPORT_HEADERS)
+        text = with_note(regular_text(report_file), page.note(dag_id, run_id))
+        return HTMLResponse(text, headers=REPORT_HEADERS)
 
     @app.get("/runs/{dag_id}/{run_id}/bundle", dependencies=may_read)
     def show_bundle(request: Request, dag_id: str, run_id: str) -> Response:

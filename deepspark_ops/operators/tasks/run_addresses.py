@@ -19,17 +19,6 @@ def run_url(dag_id: str, run_id: str, page: str) -> str:
     return f"{URL_PREFIX}/runs/{dag}/{run}/{page}"
 
 
-def airflow_run_url(dag_id: str, run_id: str) -> str:
-    """Return the path of Airflow's own page of a run.
-
-    Example:
-        >>> airflow_run_url("deepspark_train", "a+b")
-        '/dags/deepspark_train/runs/a%2Bb'
-    """
-    dag, run = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id))
-    return f"/dags/{dag}/runs/{run}"
-
-
 def run_api_url(dag_id: str, run_id: str) -> str:
     """Return the path of a run in Airflow's public API.
 

@@ -69,8 +69,10 @@ def test_nobody_reads_without_a_login_and_readers_get_a_page_without_scripts(pag
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages.access.rights import trigger_right
+    from deepspark_ops.operators.pages.run.training import TrainingPage
 
-    app = page.build_app(Places(home, home))
+    places = Places(home, home)
+    app = page.build_app(places, TrainingPage(places, lambda dag, run: None))
     url = f"/runs/deepspark_train/{RUN_ID.replace('+', '%2B')}/report"
     assert TestClient(app).get(url).status_code == 401
 
@@ -155,7 +157,7 @@ def test_training_page_runs_its_own_scripts_and_reaches_nothing_else(client: Any
         assert policy["style-src"] == policy["script-src"]
         tags = re.findall(r"<(?:script|link|style)[^>]*>", answer.text)
         loaded = [tag for tag in tags if 'href="data:,"' not in tag]
-        assert len(loaded) == 7
+        assert len(loaded) == 8
         for tag in loaded:
             assert f'nonce="{nonce}"' in tag
             source = re.search(r'(?:src|href)="([^"]+)"', tag)[1]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from deepspark_ops.evaluate.task_pages.report_name import report_name
 from deepspark_ops.operators.tasks.run_plan import Places
@@ -82,6 +83,18 @@ def token_of(client: Any) -> str:
 def send(client: Any, path: str, *, headers: dict[str, str] | None = None, **fields: Any) -> Any:
     """Send a form as a browser does from a page of ours."""
     return client.post(path, data={"token": token_of(client), **fields}, headers={"Origin": SITE, **(headers or {})})
+
+
+def test_the_report_shows_the_note_as_it_is_now(client: Any, person: Person) -> None:
+    report = person.home / "runs" / "deepspark_train" / "run-a" / "evaluation" / "report.html"
+    report.parent.mkdir(exist_ok=True)
+    report.write_text(f"<title>a: 98 % correct</title>{report_name('a', ())}<p>run-a</p>")
+    for note in ("look", EVIL):
+        person.airflow["run-a"] = AirflowRun("success", {}, note=note)
+        page = client.get(f"{RUN_A}/report").text
+        assert page == report.read_text().replace("<p>run-a", f'<p class="run-note">{escape(note)}</p><p>run-a')
+    person.airflow["run-a"] = AirflowRun("success", {})
+    assert client.get(f"{RUN_A}/report").text == report.read_text()
 
 
 def test_the_report_has_the_new_name_too(client: Any, person: Person) -> None:
@@ -174,11 +187,13 @@ def test_the_note_is_airflows_and_is_text_and_a_trial_or_forgotten_run_has_none(
     page = client.get(f"{RUN_A}/training").text
     assert "look: &lt;script&gt;" in page
     assert 'data-api="/api/v2/dags/deepspark_train/dagRuns/run-a"' in page
-    assert 'href="/dags/deepspark_train/runs/run-a" target="_top"' in page
+    assert 'data-again="/api/v2/dags/deepspark_train/dagRuns/run-a"' in page
+    assert '<dialog id="again"' in page
     assert client.get(f"{RUN_A}/training?format=json").json()["airflow"] == {"note": f"look: {EVIL}"}
     forgotten = client.get("/runs/deepspark_train/run-b/training").text
     assert 'data-api=""' in forgotten
     assert "edit_note" not in forgotten
+    assert 'id="again"' not in forgotten
 
 
 def test_a_run_that_waits_for_approval_has_no_pill_that_says_finished(client: Any, person: Person) -> None:

@@ -14,7 +14,6 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.pages.addresses import (
     RUNS_URL,
     URL_PREFIX,
-    airflow_run_url,
     answer_url,
     dataset_url,
     find_run,
@@ -327,8 +326,8 @@ def _shown_schedules(schedules: Sequence[Mapping[str, Any]], dag: str) -> list[M
 def with_address(row: Mapping[str, Any], site: str) -> dict[str, Any]:
     """Return a row with addresses for the page.
 
-    ``url`` is the run's page, ``answer_url`` the page for a person's approval. ``airflow_url`` and ``api_url`` are
-    Airflow's page and API of a run that Airflow has. ``key`` is the run's name in a comparison.
+    ``url`` is the run's page, ``answer_url`` the page for a person's approval. ``again_url`` and ``api_url`` are
+    the DAG run and the run in Airflow's API, of a run that Airflow has. ``key`` is the run's name in a comparison.
     """
     asks = row.get("asks")
     in_airflow = row.get("kind") and comparison_of(row["run"]) is None
@@ -336,7 +335,7 @@ def with_address(row: Mapping[str, Any], site: str) -> dict[str, Any]:
         **row,
         "url": site + run_url(row["dag"], row["run"], "training"),
         "answer_url": site + answer_url(row["dag"], row["run"], asks) if asks else None,
-        "airflow_url": site + airflow_run_url(row["dag"], row["dag_run"] or row["run"]) if in_airflow else None,
+        "again_url": site + run_api_url(row["dag"], row["dag_run"] or row["run"]) if in_airflow else None,
         "api_url": site + run_api_url(row["dag"], row["run"]) if in_airflow and not row["dag_run"] else None,
         "is_live": row["state"] in (*_LIVE, ASKS),
         "key": f"{row['dag']}/{row['run']}",

@@ -14,7 +14,6 @@ from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME
 from deepspark_ops.operators.pages.addresses import (
     RUNS_URL,
     URL_PREFIX,
-    airflow_run_url,
     answer_url,
     file_url,
     find_run,
@@ -35,6 +34,7 @@ from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.reading import RunReadings
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.run_view.state import AirflowRun, state_of
+from deepspark_ops.trials.plan import comparison_of
 
 POLL_S: Final = 2.0
 QUIET_S: Final = 15.0
@@ -112,6 +112,11 @@ class TrainingPage:
             **numbers,
         }
 
+    def note(self, dag_id: str, run_id: str) -> str:
+        """Return Airflow's note of a run; empty for a trial, and for a run that Airflow does not have."""
+        airflow = None if comparison_of(run_id) is not None else self._airflow_run(dag_id, run_id)
+        return "" if airflow is None else airflow.note
+
     def weights(self, dag_id: str, run_id: str, blob: str = "") -> dict[str, Any] | None:
         """Return the weights of a watched run by blob; None for a run without a watch, and for an unknown blob.
 
@@ -164,7 +169,7 @@ def _label_addresses(answer: Mapping[str, Any], site: str) -> dict[str, str]:
     archived = urllib.parse.urlencode({"archived": "all", "search": run})
     return {
         "airflow_api": site + run_api_url(dag, answer["dag_run"]) if answer["airflow"] else "",
-        "airflow_url": site + airflow_run_url(dag, answer["dag_run"]),
+        "airflow_site": site,
         "label_url": site + run_url(dag, run, "label"),
         "archive_url": f"{site}{RUNS_URL}/archive?{archived}",
     }

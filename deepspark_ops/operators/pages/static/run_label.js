@@ -1,4 +1,4 @@
-// Note and stop of a run, by Airflow's public API: Airflow checks the right and writes its audit log.
+// Note and stop of a run, by Airflow's public API.
 "use strict";
 (() => {
   const section = document.querySelector("section.about");
@@ -12,16 +12,7 @@
     news.hidden = text === "";
   }
 
-  async function patch(change) {
-    const answer = await fetch(section.dataset.api, {
-      method: "PATCH",
-      headers: { accept: "application/json", "content-type": "application/json" },
-      body: JSON.stringify(change),
-    });
-    if (answer.ok) return answer.json();
-    const detail = (await answer.json().catch(() => ({}))).detail;
-    throw new Error(typeof detail === "string" ? detail : `Airflow answered ${answer.status}`);
-  }
+  const patch = (change) => askAirflow(section.dataset.api, "PATCH", change);
 
   noteForm?.addEventListener("submit", async (event) => {
     event.preventDefault();

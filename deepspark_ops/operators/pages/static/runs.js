@@ -122,8 +122,9 @@
     again.hidden = false;
     again.addEventListener("click", () => {
       const rows = ticked();
-      if (rows.length !== 1 || !rows[0].dataset.airflow) return say("Tick one run that Airflow knows, to trigger it again.");
-      window.top.location.assign(rows[0].dataset.airflow);
+      if (rows.length !== 1 || !rows[0].dataset.again) return say("Tick one run that Airflow knows, to trigger it again.");
+      say("");
+      dispatchEvent(new CustomEvent("trigger_again", { detail: rows[0].dataset.again }));
     });
   }
   if (stop) {
@@ -134,12 +135,9 @@
       if (!confirm(`Stop ${rows.length} run${rows.length === 1 ? "" : "s"}? Airflow ends their tasks; files and snapshots stay.`)) return;
       const refused = [];
       for (const row of rows) {
-        const answer = await fetch(row.dataset.api, {
-          method: "PATCH",
-          headers: { accept: "application/json", "content-type": "application/json" },
-          body: JSON.stringify({ state: "failed" }),
-        }).catch(() => ({ ok: false, status: "nothing" }));
-        if (!answer.ok) refused.push(`${row.querySelector("th a").textContent}: Airflow answered ${answer.status}`);
+        try { await askAirflow(row.dataset.api, "PATCH", { state: "failed" }); } catch (error) {
+          refused.push(`${row.querySelector("th a").textContent}: ${error.message}`);
+        }
       }
       if (refused.length) say(`Not stopped: ${refused.join("; ")}`);
       else location.reload();
