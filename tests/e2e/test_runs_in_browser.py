@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from urllib.parse import quote
 
 import pytest
@@ -82,6 +83,8 @@ def test_a_note_of_the_page_is_airflows_and_airflows_is_the_pages(page: Page, re
     page.wait_until("document.getElementById('note').innerText === \"the file's <name> was wrong\"")
     assert refused.read()["note"] == "the file's <name> was wrong"
     refused.airflow.api().call("PATCH", refused.path, {"note": "of Airflow's page"})
+    note = "fetch(`${location.pathname}?format=json`).then(answer => answer.json()).then(run => run.airflow.note)"
+    page.wait_until(f'{note}.then(note => note === "of Airflow\'s page")')  # an answer of Airflow is kept for a second
     page.goto(refused.page("training"))
     assert page.evaluate("document.getElementById('note').innerText") == "of Airflow's page"
     page.goto(search(refused, filter="note~airflow"))
@@ -136,20 +139,38 @@ def test_a_run_is_stopped_and_triggered_again_from_the_list(
     assert options == example.conf(overrides="max_iter: 200000")  # the form's defaults are left out
     assert '"n_workers": 2' in page.evaluate("document.querySelector('#again pre').textContent")
     assert_looks(page, "again")
-    page.fill("#again textarea", json.dumps(options | {"n_workers": "many"}))
+    page.fill("#again textarea", json.dumps(options | {"solver": 5}))
     page.click("#again button[name=trigger]")
     page.wait_until(
-        "document.querySelector('#again [role=alert]').innerText.includes('Invalid input for param n_workers')"
+        "document.querySelector('#again [role=alert]').innerText.includes('Invalid input for param solver')"
     )
     page.troubles.clear()  # the refusal
     changes = {"overrides": "max_iter: 20", "name": f"again {run.run_id}"}
     page.fill("#again textarea", json.dumps(options | changes))
     page.click("#again button[name=trigger]")
-    page.wait_until(f"location.pathname.endsWith('/training') && document.title.startsWith('again') && {LOADED}")
+    page.wait_until(f"location.pathname.endsWith('/training') && {LOADED}")
+    page.wait_until("document.title.startsWith('again')")  # once check has begun
     again = airflow.await_run(DAG, lambda row: row["conf"].get("name") == changes["name"])
     assert page.evaluate("decodeURIComponent(location.pathname)").split("/")[-2] == again.run_id
     assert again.read()["conf"] == options | changes
     airflow.api().call("PATCH", again.path, {"state": "failed"})
+
+
+def test_times_are_of_the_readers_zone(page: Page, refused: DagRun) -> None:
+    page.call("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
+    zone = timezone(timedelta(hours=5, minutes=30))
+    for address, form in ((refused.page("training"), "%H:%M:%S"), (search(refused), "%Y-%m-%d %H:%M")):
+        page.goto(address)
+        times = page.evaluate(
+            "[...document.querySelectorAll('#below time, tbody time')]"
+            ".map(time => [time.dateTime, time.title, time.innerText])"
+        )
+        assert times
+        for moment, title, text in times:
+            at = datetime.fromisoformat(moment)
+            assert text == at.astimezone(zone).strftime(form)
+            assert title == at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    page.call("Emulation.setTimezoneOverride", timezoneId="")
 
 
 def test_a_filter_by_clicks_and_a_mistake_in_it(page: Page, airflow: AirflowInstance) -> None:

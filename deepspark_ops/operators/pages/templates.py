@@ -104,21 +104,33 @@ def _duration(seconds: float | None) -> str:
 
 
 def _clock_time(seconds: float | None) -> str:
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")
+    """Return the time of day as HTML, as ``_local_time``; empty for None."""
+    return "" if seconds is None else _time(seconds, "%H:%M:%S UTC", Markup(" data-seconds"))
 
 
-def _local_time(seconds: float | None) -> str:
-    """Return a moment as HTML; a dash for None. ``list.js`` writes the moment in the reader's zone, with UTC as title.
+def _local_time(moment: float | str | None) -> str:
+    """Return a moment as HTML; a dash for None. ``times.js`` writes the moment in the reader's zone, with UTC as title.
+
+    Args:
+        moment: Seconds since the epoch, or ISO 8601.
 
     Example:
         >>> _local_time(1769832306.0)
-        Markup('<time datetime="2026-01-31T04:05:06Z" title="2026-01-31 04:05 UTC">2026-01-31 04:05 UTC</time>')
+        Markup('<time datetime="2026-01-31T04:05:06Z" title="2026-01-31 04:05:06 UTC">2026-01-31 04:05 UTC</time>')
+        >>> _local_time("2026-01-31T04:05:06+00:00") == _local_time(1769832306.0)
+        True
     """
-    if seconds is None:
+    if moment is None:
         return "\u2013"
+    seconds = datetime.fromisoformat(moment).timestamp() if isinstance(moment, str) else moment
+    return _time(seconds, "%Y-%m-%d %H:%M UTC", Markup(""))
+
+
+def _time(seconds: float, form: str, attribute: Markup) -> str:
     moment = datetime.fromtimestamp(seconds, UTC)
-    text = moment.strftime("%Y-%m-%d %H:%M UTC")
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), text, text)
+    title = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+    text = Markup('<time datetime="{}" title="{}"{}>{}</time>')
+    return text.format(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), title, attribute, moment.strftime(form))
 
 
 def sparkline(curve: Sequence[Sequence[float]], width: float = 100.0, height: float = 24.0) -> str:

@@ -157,7 +157,7 @@ def test_training_page_runs_its_own_scripts_and_reaches_nothing_else(client: Any
         assert policy["style-src"] == policy["script-src"]
         tags = re.findall(r"<(?:script|link|style)[^>]*>", answer.text)
         loaded = [tag for tag in tags if 'href="data:,"' not in tag]
-        assert len(loaded) == 8
+        assert len(loaded) == 9
         for tag in loaded:
             assert f'nonce="{nonce}"' in tag
             source = re.search(r'(?:src|href)="([^"]+)"', tag)[1]

@@ -115,7 +115,7 @@ def test_a_failed_run_says_the_first_line_of_its_error_as_text(client: Any, monk
 
 def test_times_have_a_form_for_scripts_and_say_their_zone_without_a_script(client: Any) -> None:
     page = client.get("/runs").text
-    assert '<time datetime="1970-01-01T00:05:00Z" title="1970-01-01 00:05 UTC">1970-01-01 00:05 UTC</time>' in page
+    assert '<time datetime="1970-01-01T00:05:00Z" title="1970-01-01 00:05:00 UTC">1970-01-01 00:05 UTC</time>' in page
     assert "list.js" in page
 
 

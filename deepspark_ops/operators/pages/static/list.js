@@ -1,15 +1,6 @@
-// Every list: times in the reader's own zone. The list of runs: fresh rows by themselves while a run is live.
+// The list of runs: fresh rows by themselves while a run is live.
 "use strict";
 (() => {
-  const two = (number) => String(number).padStart(2, "0");
-  const localise = (within) => {
-    for (const time of within.querySelectorAll("time[datetime]")) {
-      const at = new Date(time.dateTime);
-      time.textContent = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
-    }
-  };
-  localise(document);
-
   const refreshMs = Number(document.body.dataset.refreshMs);
   const rowsOf = (page) => page.querySelector("table.runs tbody");
   const nameOf = (element) => element.value || element.href;
@@ -18,7 +9,6 @@
     const old = rowsOf(document);
     const ticked = new Set([...old.querySelectorAll("input:checked")].map(nameOf));
     const focused = old.contains(document.activeElement) ? nameOf(document.activeElement) : null;
-    localise(rows);
     for (const box of rows.querySelectorAll("input")) box.checked = ticked.has(box.value);
     old.replaceWith(document.adoptNode(rows));
     dispatchEvent(new Event("rows_replaced"));

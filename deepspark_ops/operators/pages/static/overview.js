@@ -81,7 +81,8 @@
     element.append(...children);
     return element;
   };
-  const short = (value) => (typeof value === "number" ? String(Number(value.toPrecision(4))) : String(value).length > 18 ? `${String(value).slice(0, 17)}…` : String(value));
+  const shortText = (text) => (text.length <= 18 ? text : text.includes("/") ? `…${text.slice(-17)}` : `${text.slice(0, 17)}…`);  // a path by its end
+  const short = (value) => (typeof value === "number" ? String(Number(value.toPrecision(4))) : shortText(String(value)));
 
   function drawParallel() {
     const settings = correlations.map((one) => one.setting).filter((name) => byName.has(name));

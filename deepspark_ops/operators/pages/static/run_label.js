@@ -20,6 +20,7 @@
       const run = await patch({ note: noteForm.elements.text.value });
       noteText.textContent = run.note ?? "";
       noteText.hidden = !run.note;
+      document.querySelector("#edit_note summary").textContent = run.note ? "edit the note" : "add a note";
       document.getElementById("edit_note").open = false;
       say("");
     } catch (error) { say(`The note was not saved: ${error.message}`); }

@@ -349,6 +349,8 @@
         const part = document.getElementById(name);
         if (part.dataset.text !== html) { part.innerHTML = html; part.dataset.text = html; }
       }
+      const [name, state] = document.querySelectorAll("#head h1, #head h1 .state");
+      document.title = `${name.firstChild.textContent.trim()}: ${state.textContent}`;
     }
     if (answer.is_whole || answer.lines.length || !before || before.marks.length !== answer.marks.length) draw();
     if ([...lines.values()].some((line) => line.clock.length > LONGEST_LINE)) cursor = "";
