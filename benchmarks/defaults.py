@@ -246,8 +246,8 @@ STUDIES = {
     ),
     "limit": Study(
         "Largest factor on the rate of `easgd`",
-        (16,),
-        {"6.5": same(cap=6.5), "the default": same(), "26": same(cap=26.0)},
+        (16, 32),
+        {**{f"at most {cap:g}": same(cap=cap) for cap in (6.5, 13.0, 26.0)}, "the default": same()},
     ),
     "longer": Study(
         "Runs that are long enough for the target",
@@ -271,7 +271,7 @@ class Cell:
         workers: p.
         seed: Of net, data and times.
         minibatches: The clock at its end.
-        options: Of the run; ``cap`` stands for the strategy's ``rate_limit``, ``constants`` for ``rate_scale``'s.
+        options: Of the run; ``cap`` bounds the strategy's ``rate_factor``, ``constants`` are ``rate_scale``'s.
     """
 
     net: str
@@ -308,8 +308,12 @@ def capped(options: Fields) -> Iterator[None]:
     """Have a cell's ``cap`` and ``constants`` in effect meanwhile, if the cell has them."""
     with ExitStack() as patches:
         if "cap" in options:
-            strategy = type(find_strategy(options.get("strategy", "easgd")))
-            patches.enter_context(mock.patch.object(strategy, "rate_limit", return_value=options["cap"]))
+            kind = type(find_strategy(options.get("strategy", "easgd")))
+            patches.enter_context(
+                mock.patch.object(
+                    kind, "rate_factor", lambda strategy, p: min(options["cap"], 1 / strategy.progress_per_step(p))
+                )
+            )
         for name, value in options.get("constants", {}).items():
             patches.enter_context(mock.patch.object(rate_scale, name, value))
         yield
@@ -500,9 +504,9 @@ def table_of_defaults() -> list[str]:
 
 
 def _scale(strategy: Strategy, workers: int) -> RateScale:
-    progress, limit = strategy.progress_per_step(workers), strategy.rate_limit(workers)
+    progress, factor = strategy.progress_per_step(workers), strategy.rate_factor(workers)
     return plan_rate_scale(
-        "auto", progress_per_step=progress, rate_limit=limit, n_workers=workers, origin=0, max_iter=5_000
+        "auto", progress_per_step=progress, factor=factor, n_workers=workers, origin=0, max_iter=5_000
     )
 
 

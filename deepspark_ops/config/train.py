@@ -101,7 +101,7 @@ class TrainConfig(StageConfig):
     rate_scale: Literal["auto", "none"] | Annotated[float, Field(gt=0.0)] = Field(
         "auto",
         title="Scale of the learning rate",
-        description="Multiplies base_lr; auto makes up for the progress per step (at most 4, easgd 13), warms up;"
+        description="Multiplies base_lr; auto makes up for the progress per step (at most 4, but for easgd), warms up;"
         " with three workers of easgd and more, measured curvature bounds the rates in nets with convolutions",
         examples=["0.5"],
         json_schema_extra={**EXPERT, "allowed": "auto, none, or a number above 0"},

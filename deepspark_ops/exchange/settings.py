@@ -153,7 +153,7 @@ class ExchangeSettings:
 
     def alpha(self) -> float:
         """Return the moving rate in use."""
-        return check_moving_rate(configure(self.strategy, self.options), self.moving_rate, self.n_workers)[0]
+        return self.moving_rate or configure(self.strategy, self.options).default_moving_rate(self.n_workers)
 
     def journal(self) -> Path:
         """Return the file of the journal."""

@@ -266,8 +266,8 @@ class DeepSparkCheckOperator(BaseOperator):
                 time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10
             moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
                 '0.4@0 0.2@2000': by the clock
-            rate_scale: Multiplies base_lr; auto makes up for the progress per step (at most 4, easgd 13), warms up;
-                with three workers of easgd and more, measured curvature bounds the rates in nets with convolutions
+            rate_scale: Multiplies base_lr; auto makes up for the progress per step (at most 4, but for easgd), warms
+                up; with three workers of easgd and more, measured curvature bounds the rates in nets with convolutions
             lock: none: fastest, overlapping pushes may lose a part; striped: every push survives; full: one exchange at
                 a time. A strategy with a need for a stronger lock gets the stronger lock
             transport: auto: shared memory for workers on the server's host, else sockets
@@ -1196,8 +1196,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
                 time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10
             moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
                 '0.4@0 0.2@2000': by the clock
-            rate_scale: Multiplies base_lr; auto makes up for the progress per step (at most 4, easgd 13), warms up;
-                with three workers of easgd and more, measured curvature bounds the rates in nets with convolutions
+            rate_scale: Multiplies base_lr; auto makes up for the progress per step (at most 4, but for easgd), warms
+                up; with three workers of easgd and more, measured curvature bounds the rates in nets with convolutions
             lock: none: fastest, overlapping pushes may lose a part; striped: every push survives; full: one exchange at
                 a time. A strategy with a need for a stronger lock gets the stronger lock
             transport: auto: shared memory for workers on the server's host, else sockets

@@ -267,7 +267,7 @@ def simulate(crew: Crew, cost: ExchangeCost, strategy: Strategy, *, seed: int = 
     steps_s = worker_factors(crew.spread, crew.n_workers) * crew.step_s * crew.slowdown
     if strategy.round == "all":
         return _in_rounds(crew, cost, steps_s, rng)
-    return _one_by_one(crew, cost, steps_s, rng, evens_pace=strategy.evens_pace)
+    return _one_by_one(crew, cost, steps_s, rng, evens_pace=strategy.even_pace)
 
 
 def worker_factors(spread: float, n_workers: int) -> npt.NDArray[np.float64]:

@@ -150,12 +150,11 @@ def _defaults_of(config: VirtualRunConfig) -> str:
     alpha = strategy.default_moving_rate(p) if config.moving_rate is None else None
     is_auto = config.comm_period == "auto"
     period = (strategy.least_auto_period, strategy.most_exchange_share, MAX_COMM_PERIOD) if is_auto else ()
-    strategy_values = (period, alpha, strategy.progress_per_step(p))
+    strategy_values = (period, alpha, strategy.progress_per_step(p), strategy.rate_factor(p))
     warmup = _numbers_of(rate_scale)
     falls = (LEAST_FALL,) if strategy.momentum_from_center else ()
-    most = strategy.inner_product_rate_limit(p)
-    measured = (most, _numbers_of(measured_rates)) if most > 1.0 else ()
-    return repr((strategy, strategy_values, strategy.rate_limit(p), warmup, *falls, *measured))
+    measured = _numbers_of(measured_rates) if strategy.measured_rates else []
+    return repr((strategy, strategy_values, warmup, *falls, *measured))
 
 
 def _numbers_of(module: ModuleType) -> list[float]:

@@ -41,7 +41,7 @@ class NotedLink(SocketLink):
     def join(self, worker: int) -> Welcome:
         welcome = super().join(worker)
         plan = self._joined().plan
-        if plan.strategy.invariant == "pushes_add_up":
+        if plan.strategy.pushes_add_up:
             self._pushes = PushLedger(self._path.with_suffix(".pushes"), welcome.n_params)
             plain = plan.strategy.worker_chunk
 

@@ -1,6 +1,6 @@
 """Lost updates during a run: the change of a chunk of the center against the sum of the pushes into the chunk.
 
-Without locks, overlapping pushes may lose a part of each other. Strategies with the invariant ``pushes_add_up`` are
+Without locks, overlapping pushes may lose a part of each other. Strategies with ``pushes_add_up`` are
 checked on one chunk at a time, and the chunk changes after each finding. Every worker adds up its pushes of the chunk
 in float64, and ``LostUpdates`` compares the growth of these sums with the growth of the center::
 
@@ -90,7 +90,7 @@ class LostUpdates:
         self._rest_steps = self._rest_left = rest_steps
         self._center = center
         self._chunks = chunks
-        self._is_on = chunks.strategy.invariant == "pushes_add_up"
+        self._is_on = chunks.strategy.pushes_add_up
         self._position = -1
         self._open_at_choice: list[int] | None = None
         self._first_reading: _Reading | None = None

@@ -34,7 +34,7 @@ class ExchangeState:
 
     def __init__(self, settings: ExchangeSettings) -> None:
         """Start a run, or continue from ``settings.schedule.first`` and ``settings.lease_state``."""
-        evens_pace = settings.running_strategy().evens_pace
+        evens_pace = settings.running_strategy().even_pace
         self.grants = GrantClock(
             settings.schedule, settings.grant_timeout_s, evens_pace=evens_pace, on_due=self._note_positions
         )

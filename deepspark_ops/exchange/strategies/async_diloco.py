@@ -46,7 +46,6 @@ class AsyncDiloco(GatheredMovements):
     """
 
     name = "async_diloco"
-    source = "Liu et al. 2024, delayed Nesterov update and dynamic local updates"
     pulls = "after"
     least_auto_period = 10
 
@@ -65,11 +64,6 @@ class AsyncDiloco(GatheredMovements):
         if self.delay < 0:
             msg = f"delay={self.delay}: must not be negative; 0 means n_workers"
             raise ConfigError(msg)
-
-    @property
-    def evens_pace(self) -> bool:
-        """Whether ``even_pace`` is on."""
-        return self.even_pace
 
     @property
     def server_vectors(self) -> int:

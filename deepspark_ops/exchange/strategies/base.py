@@ -82,8 +82,6 @@ class Strategy:
     Attributes:
         name: As the user writes it; the file's stem.
         aliases: Other names of the same thing.
-        source: Paper and place.
-        unit: What is pushed.
         round: When the center changes: at each push, after several, or when all live workers have pushed.
         pulls: When the worker reads the center's chunk. ``before``: for ``worker_chunk``, which computes the new
             parameters from it. ``after`` its push, ``after_round``: the new parameters are the center. ``never``.
@@ -92,13 +90,13 @@ class Strategy:
         least_auto_period: The smallest tau that ``comm_period: auto`` takes, however cheap exchanging is.
         most_exchange_share: Of a worker's time, that exchanges may take where ``auto`` could make them rarer.
         keeps_start: Whether ``worker_chunk`` needs the worker's parameters as they were after its last exchange.
-        invariant: ``pushes_add_up``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per
-            chunk in float64. What is missing was lost to overlaps.
+        pushes_add_up: Whether sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per chunk
+            in float64. What is missing was lost to overlaps.
         has_moving_rate: Whether alpha means something.
         compensates: Whether a worker computes its gradient first, reads the center, and steps from there by what
             ``compensate`` makes of the gradient.
-        solves_at_center: Whether the server decides by the workers' gradients where they go, and is given what the
-            solver has of constants; else each worker makes its own updates.
+        solves_at_center: Whether workers push gradients, and the server decides by the gradients where workers go, and
+            is given what the solver has of constants; else each worker makes its own updates.
         history_at_center: Whether the solver's history follows the strategy's own ``server_vectors``.
         repeats_data: Whether a worker measures over the same minibatches again and again, for a search. The search
             steps back from points whose loss or gradient is not finite: a worker pushes such a loss as it is, instead
@@ -109,8 +107,6 @@ class Strategy:
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
-    source: ClassVar[str]
-    unit: ClassVar[Literal["weights", "delta", "gradient"]]
     round: ClassVar[Literal["none", "pushes", "all"]] = "none"
     pulls: ClassVar[Literal["before", "after", "after_round", "never"]] = "before"
     comm_period_one: ClassVar[bool] = False
@@ -118,7 +114,7 @@ class Strategy:
     least_auto_period: ClassVar[int] = 1
     most_exchange_share: ClassVar[float] = 0.1
     keeps_start: ClassVar[bool] = False
-    invariant: ClassVar[Literal["pushes_add_up", "none"]] = "none"
+    pushes_add_up: ClassVar[bool] = False
     has_moving_rate: ClassVar[bool] = False
     compensates: ClassVar[bool] = False
     solves_at_center: ClassVar[bool] = False
@@ -132,7 +128,7 @@ class Strategy:
         return self.round == "all" and not self.repeats_data
 
     @property
-    def evens_pace(self) -> bool:
+    def even_pace(self) -> bool:
         """Whether the server grants slower workers fewer minibatches at a time, to make all push equally often."""
         return False
 
@@ -140,6 +136,11 @@ class Strategy:
     def momentum_from_center(self) -> float:
         """Share of a worker's momentum that an exchange replaces by the center's, in [0, 1]; see ``Stabiliser``."""
         return 0.0
+
+    @property
+    def measured_rates(self) -> bool:
+        """Whether measured curvature bounds the rates; see ``MeasuredRates``."""
+        return False
 
     @property
     def exchanges_behind_look_ahead(self) -> bool:
@@ -170,7 +171,7 @@ class Strategy:
         return ()
 
     @property
-    def budgets_loss(self) -> bool:
+    def loss_budget(self) -> bool:
         """Whether a worker's period ends with a sum of losses, instead of a number of steps."""
         return False
 
@@ -254,17 +255,13 @@ class Strategy:
         """Return how far the mean of center and workers moves per tick of the clock, in steps of plain SGD."""
         raise NotImplementedError
 
-    def rate_limit(self, n_workers: int) -> float:
-        """Return the largest factor on the solver's rate that ``rate_scale: auto`` may choose.
+    def rate_factor(self, n_workers: int) -> float:
+        """Return the factor of ``rate_scale: auto`` on the solver's rate: the inverse of the progress, at most 4.
 
         4: a larger factor is unstable with momentum 0.9. ``sync``, the large batch itself, lost 19 points of
         cifar10_quick after 1,500 minibatches with eight workers and a factor of 8.
         """
-        return 4.0
-
-    def inner_product_rate_limit(self, n_workers: int) -> float:
-        """Return the largest factor on the rate of inner products beside convolutions; see ``MeasuredRates``."""
-        return 1.0
+        return min(4.0, 1.0 / self.progress_per_step(n_workers))
 
     def default_moving_rate(self, n_workers: int) -> float:
         """Return the default alpha."""
@@ -323,31 +320,23 @@ def configure(name: str, options: Mapping[str, Option]) -> Strategy:
     return dataclasses.replace(strategy, **values)
 
 
-def check_moving_rate(strategy: Strategy, moving_rate: float | None, n_workers: int) -> tuple[float, list[str]]:
-    """Return the alpha to use and warnings about it.
-
-    Args:
-        strategy: What will run.
-        moving_rate: The user's alpha; None takes the strategy's default.
-        n_workers: p.
+def check_moving_rate(strategy: Strategy, moving_rate: float | None, n_workers: int) -> list[str]:
+    """Return warnings about the user's alpha, if there is one.
 
     Raises:
         ConfigError: alpha outside (0, 1].
     """
     if moving_rate is None:
-        return strategy.default_moving_rate(n_workers), []
+        return []
     if not 0.0 < moving_rate <= 1.0:
         msg = f"moving_rate={moving_rate:g}: must be in (0, 1]; above 0.5 the exchange overshoots"
         raise ConfigError(msg)
-    if not strategy.has_moving_rate or n_workers == 1:
-        return moving_rate, []
-    warnings = []
-    if moving_rate > 0.5:
-        warnings.append(
-            f"moving_rate={moving_rate:g} is above 0.5: the exchange overshoots"
-            f" (the distance of worker and center is multiplied by {1 - 2 * moving_rate:g} each time)"
-        )
-    return moving_rate, warnings
+    if moving_rate <= 0.5 or not strategy.has_moving_rate or n_workers == 1:
+        return []
+    return [
+        f"moving_rate={moving_rate:g} is above 0.5: the exchange overshoots"
+        f" (the distance of worker and center is multiplied by {1 - 2 * moving_rate:g} each time)"
+    ]
 
 
 def rate_beside_others(moving_rate: float, others_open: int) -> float:

@@ -41,7 +41,6 @@ class DeepSpark(Elastic):
     """
 
     name = "deepspark"
-    source = "Kim, Park, Jang, Yoon 2016 and its code, DistAsyncEASGDSolver"
 
     decay_rate: float = 1.0
     decay_step: int = 0
@@ -66,11 +65,6 @@ class DeepSpark(Elastic):
             if getattr(self, name) < 0:
                 msg = f"{name}={getattr(self, name)}: must not be negative; 0 means never"
                 raise ConfigError(msg)
-
-    @property
-    def budgets_loss(self) -> bool:
-        """Whether ``loss_budget`` is on."""
-        return self.loss_budget
 
     def alpha(self, context: ExchangeContext) -> float:
         """Return the moving rate after the worker's decays so far."""

@@ -34,7 +34,6 @@ class Diloco(GatheredMovements):
     """
 
     name = "diloco"
-    source = "Douillard et al. 2023, Algorithm 1"
     round = "all"
     pulls = "after_round"
     least_auto_period = 10

@@ -34,8 +34,6 @@ class Downpour(Additive):
     """
 
     name = "downpour"
-    source = "Dean et al. 2012, section 4.1 and Algorithm 1"
-    unit = "delta"
     keeps_start = True
     least_auto_period = 10
 

@@ -11,8 +11,6 @@ from deepspark_ops.exchange.strategies.shared_rules import Elastic
 PAPER = "paper"
 VARIANTS = ("default", PAPER)
 FLAT, TREE = "flat", "tree"
-FEW_WORKERS = 4
-"""Up to here the center weighs as much as a worker."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,6 @@ class Easgd(Elastic):
 
     name = "easgd"
     aliases = ("eamsgd",)
-    source = "Zhang, Choromanska, LeCun 2015, Algorithm 1 (EASGD) and 2 (EAMSGD)"
 
     variant: str = "default"
     momentum_from_center: float = 0.5
@@ -105,8 +102,9 @@ class Easgd(Elastic):
         """See ``Strategy``; two workers keep their momentum: with a moving rate of 0.45 the share gains nothing."""
         if n_workers == 1:
             return super().for_workers(n_workers)
-        share = 0.0 if n_workers == 2 or self.is_papers else self.momentum_from_center
-        return replace(self, momentum_from_center=share)
+        if self.is_papers:
+            return replace(self, momentum_from_center=0.0, measured_rates=False, center_weight=1.0)
+        return replace(self, momentum_from_center=0.0, measured_rates=False) if n_workers == 2 else self
 
     @property
     def is_papers(self) -> bool:
@@ -120,21 +118,15 @@ class Easgd(Elastic):
 
     def weight_of_center(self, n_workers: int) -> float:
         """See ``Strategy``."""
-        if self.is_papers:
-            return 1.0
-        return self.center_weight or (1.0 if n_workers <= FEW_WORKERS else max(2.0, n_workers / 8))
+        return self.center_weight or (1.0 if n_workers <= 4 else max(2.0, n_workers / 8))
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return 1/(p + m): a step moves one of p workers; their weighted mean with a center of weight m trains."""
         return 1.0 / (n_workers + self.weight_of_center(n_workers))
 
-    def rate_limit(self, n_workers: int) -> float:
-        """Return 13, more than the limit of others, because large factors have a long warm-up."""
-        return 1.0 if self.is_papers else 13.0
-
-    def inner_product_rate_limit(self, n_workers: int) -> float:
-        """Return 8 with three workers and more; the measured factor is often lower."""
-        return 8.0 if n_workers > 2 and self.measured_rates and not self.is_papers else 1.0
+    def rate_factor(self, n_workers: int) -> float:
+        """Return p + m without a limit: large factors have a long warm-up, and measured curvature bounds the rate."""
+        return 1.0 if self.is_papers else 1.0 / self.progress_per_step(n_workers)
 
     def default_moving_rate(self, n_workers: int) -> float:
         """Return 0.3 also for many workers: a heavy center moves by less, from sixteen workers on by 2.4/p."""

@@ -20,7 +20,9 @@ NOTE_EVERY = 10
 
 @dataclass(frozen=True)
 class Lbfgs(GatheredGradients):
-    """Limited-memory BFGS with a strong Wolfe line search (``lbfgs_search``) in place of the solver.
+    """Limited-memory BFGS with a strong Wolfe line search in place of the solver.
+
+    Nocedal and Wright, "Numerical Optimization" (2006), algorithms 7.4, 7.5, 3.5 and 3.6 (``lbfgs_search``).
 
     The minimised function is the mean loss over a fixed set of minibatches, plus the solver's weight decay. Each worker
     reads its share of the training set once, ``comm_period`` minibatches (``auto``: its whole share), keeps the share
@@ -39,9 +41,7 @@ class Lbfgs(GatheredGradients):
     """
 
     name = "lbfgs"
-    source = "Nocedal, Wright 2006, algorithms 7.4, 7.5, 3.5, 3.6"
     solves_at_center = True
-    history_at_center = False
     repeats_data = True
     result = 1
 

@@ -37,7 +37,6 @@ class LocalSgd(GatheredMovements):
     """
 
     name = "local_sgd"
-    source = "Moritz et al. 2015; Chen, Huo 2016, eq. 4 and 5"
     round = "all"
     pulls = "after_round"
     least_auto_period = 3

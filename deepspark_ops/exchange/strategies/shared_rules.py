@@ -30,7 +30,7 @@ def _float32_scalar(value: float) -> npt.NDArray[np.float32]:
 class Additive(Strategy):
     """The center adds each push at once: ``center' = center + push``."""
 
-    invariant = "pushes_add_up"
+    pushes_add_up = True
 
     def server_chunk(
         self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int
@@ -44,7 +44,6 @@ class Additive(Strategy):
 class Elastic(Additive):
     """Worker and center move towards each other by ``moving_rate`` times their difference."""
 
-    unit = "weights"
     has_moving_rate = True
 
     def progress_per_step(self, n_workers: int) -> float:
@@ -104,7 +103,6 @@ class Gathered(Strategy):
 class GatheredMovements(Gathered):
     """Workers push their movement ``local - start``, from the start of the period."""
 
-    unit = "delta"
     keeps_start = True
 
     def worker_chunk(
@@ -124,7 +122,6 @@ class GatheredMovements(Gathered):
 class GatheredGradients(Gathered):
     """Workers push gradients after every minibatch or several, wait for each other, and read the center."""
 
-    unit = "gradient"
     round = "all"
     pulls = "after_round"
 

@@ -18,8 +18,6 @@ class SingleWorker(Strategy):
     """
 
     name = "single_worker"
-    source = "-"
-    unit = "weights"
     pulls = "never"
     most_exchange_share = 0.02
 

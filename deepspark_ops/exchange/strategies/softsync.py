@@ -35,7 +35,6 @@ class Softsync(GatheredMovements):
     """
 
     name = "softsync"
-    source = "Zhang, Gupta, Lian, Liu 2015, section 2, n-softsync"
     round = "pushes"
     pulls = "after"
     least_auto_period = 10

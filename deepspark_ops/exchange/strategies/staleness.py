@@ -27,7 +27,6 @@ class Staleness(Downpour):
     """
 
     name = "staleness"
-    source = "Zhang, Gupta, Lian, Liu 2015, section 3"
 
     count_own: bool = True
 

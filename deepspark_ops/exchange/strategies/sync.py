@@ -25,7 +25,6 @@ class Sync(GatheredGradients):
     """
 
     name = "sync"
-    source = "CaffeOnSpark (Yahoo, 2016)"
     comm_period_one = True
     solves_at_center = True
     history_at_center = True

@@ -74,7 +74,7 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
         _refuse_both("moving_rate", config.moving_rate, "moving_rate", parsed.moving_rate)
         moving_rate = parsed.moving_rate
     rates = [rate for _, rate in moving_rates] if moving_rates else [moving_rate]
-    warnings = [text for rate in rates for text in check_moving_rate(strategy, rate, config.n_workers)[1]]
+    warnings = [text for rate in rates for text in check_moving_rate(strategy, rate, config.n_workers)]
     return StrategyPlan(strategy, running, parsed.options, period, rates[0], moving_rates, tuple(warnings))
 
 
@@ -136,7 +136,7 @@ def _period_of(config: TrainConfig, running: Strategy, in_options: int | None) -
             msg = f"comm_period={setting}: strategy {running.name} exchanges after every minibatch; allowed: 1"
             raise ConfigError(msg)
         return 1
-    if running.budgets_loss and not isinstance(period, int):
+    if running.loss_budget and not isinstance(period, int):
         msg = f"comm_period={setting}: loss_budget counts from a first period of fixed length; give a number"
         raise ConfigError(msg)
     if running.repeats_data and isinstance(period, tuple):

@@ -45,14 +45,14 @@ class GradientSource(Model, Protocol):
 
 def works_on_gradients(strategy: Strategy) -> bool:
     """Return whether a worker's step has two parts."""
-    return strategy.compensates or strategy.unit == "gradient"
+    return strategy.compensates or strategy.solves_at_center
 
 
 def model_for(strategy: Strategy, model: GradientSource, link: WorkerLink) -> Model:
     """Return the loop's model: the model itself, or a wrapper for the strategy."""
     if strategy.compensates:
         return CompensatedModel(model, link, strategy)
-    if strategy.unit != "gradient":
+    if not strategy.solves_at_center:
         return model
     return AveragingModel(model) if strategy.repeats_data else PushingModel(model)
 

@@ -39,6 +39,8 @@ FORGETTING = 0.9
 """Part of the steepest measurement that remains at each further measurement. A rate is raised by the steepest one: a
 minibatch that the net has learned is flat, and the next minibatch with a mistake is as steep as before. By the last two
 alone LeNet diverged with four workers and tau 11."""
+MOST_OF_PRODUCTS = 8.0
+"""Largest factor on the rate of inner products beside convolutions; the measured factor is often lower."""
 NOT_MEASURED = -1.0
 """Stands in a snapshot for a curvature that is not measured yet."""
 
@@ -218,8 +220,7 @@ def rate_groups(run: Run) -> tuple[RateGroup, ...]:
     plain = RULES[run.solver.type].rate_in_history and run.solver.clip_gradients < 0
     if run.config.rate_scale != "auto" or not plain or run.plan.precision != "float32" or run.plan.n_devices > 1:
         return ()
-    most = plan_strategy(run.config).running.inner_product_rate_limit(run.config.n_workers)
-    if most <= 1.0:
+    if not plan_strategy(run.config).running.measured_rates:
         return ()
     types = {layer.name: layer.type for layer in run.train_net.layers}
     learned = [entry for entry in run.train_net.params.entries if entry.lr_mult != 0]
@@ -229,6 +230,6 @@ def rate_groups(run: Run) -> tuple[RateGroup, ...]:
     rest = tuple(entry for entry in learned if entry not in products)
     groups = (
         RateGroup("other layers" if products else "all layers", rest),
-        RateGroup("inner products", products, most),
+        RateGroup("inner products", products, MOST_OF_PRODUCTS),
     )
     return tuple(group for group in groups if group.entries)

@@ -116,26 +116,28 @@ def plan_rate_scale(
     setting: Literal["auto", "none"] | float,
     *,
     progress_per_step: float,
-    rate_limit: float,
+    factor: float,
     n_workers: int,
     origin: int,
     max_iter: int,
+    limit: str = "the strategy's limit",
 ) -> RateScale:
     """Return the run's rate scale.
 
     The clock fixes the work, not the progress: with p workers the mean of center and workers moves by
-    ``progress_per_step`` of a step per minibatch. ``auto`` raises the rate by the inverse, up to ``rate_limit``. A
-    warm-up leads to the factor, since the first steps from a random start are stable at the solver's own rate only.
-    Factors above ``LONG_WARMUP_ABOVE`` have the longer warm-up. A run shorter than the warm-up ends at a smaller
-    factor. With a limit below 1 the run has the limit's rate from the first step.
+    ``progress_per_step`` of a step per minibatch. ``auto`` multiplies the rate by the strategy's factor, the inverse or
+    less. A warm-up leads to the factor, since the first steps from a random start are stable at the solver's own rate
+    only. Factors above ``LONG_WARMUP_ABOVE`` have the longer warm-up. A run shorter than the warm-up ends at a smaller
+    factor. A factor below 1 acts from the first step.
 
     Args:
         setting: ``auto``, ``none`` or the factor itself, as in TrainConfig.
         progress_per_step: Of the strategy with this number of workers, in (0, 1].
-        rate_limit: Of the strategy with this number of workers, above 0.
+        factor: Of ``auto``, above 0.
         n_workers: With a single worker ``auto`` is exactly 1: Caffe's own run.
         origin: Clock at which the run begins.
         max_iter: Clock at which the run ends.
+        limit: What may keep ``factor`` below the inverse of the progress, for the reason.
     """
     if setting == "none" or (setting == "auto" and n_workers == 1):
         why = "one worker runs Caffe's own schedule" if setting == "auto" else "rate_scale=none"
@@ -143,26 +145,25 @@ def plan_rate_scale(
     if setting != "auto":
         return RateScale(float(setting), 0, origin, f"rate_scale {setting:g}: as given")
     full_factor = 1.0 / progress_per_step
-    target = min(rate_limit, full_factor)
-    if target < 1.0:
+    if factor < 1.0:
         why = f"steps of one of {n_workers} workers that are larger overshoot what the others have done meanwhile"
-        return RateScale(target, 0, origin, f"rate_scale {target:.3g}: {why}")
-    if target == 1.0:
+        return RateScale(factor, 0, origin, f"rate_scale {factor:.3g}: {why}")
+    if factor == 1.0:
         return RateScale(1.0, 0, origin, "rate_scale 1: the strategy takes the solver's rate as it is")
     n_steps = max(0, max_iter - origin)
-    if target > LONG_WARMUP_ABOVE:
-        warmup = min(ceil(UPDATES_PER_FACTOR * target * n_workers), ceil(LONG_WARMUP_FRACTION * n_steps))
+    if factor > LONG_WARMUP_ABOVE:
+        warmup = min(ceil(UPDATES_PER_FACTOR * factor * n_workers), ceil(LONG_WARMUP_FRACTION * n_steps))
     else:
         warmup = min(WARMUP_LIMIT, ceil(WARMUP_FRACTION * n_steps))
     warmup = max(WARMUP_UPDATES * n_workers, warmup)
-    scale = RateScale(target, warmup, origin, "")
-    capped = f", at most {rate_limit:g} of {full_factor:g} by the strategy's limit" if full_factor > target else ""
+    scale = RateScale(factor, warmup, origin, "")
+    capped = f", at most {factor:g} of {full_factor:g} by {limit}" if full_factor > factor else ""
     reason = (
-        f"rate_scale {target:g}: a minibatch of one of {n_workers} workers moves the whole by {progress_per_step:.3g}"
+        f"rate_scale {factor:g}: a minibatch of one of {n_workers} workers moves the whole by {progress_per_step:.3g}"
         f" of a step{capped}; linear warm-up from 1 over {warmup} minibatches"
     )
     if n_steps < warmup:
         reason += f", of which this run has {n_steps}: it ends at {scale.at(max_iter):.3g}"
     else:
-        reason += f", at the cost of the progress of {warmup * (1.0 - 1.0 / target) / 2.0:.0f}"
+        reason += f", at the cost of the progress of {warmup * (1.0 - 1.0 / factor) / 2.0:.0f}"
     return replace(scale, reason=reason)

@@ -106,10 +106,8 @@ class Stabiliser:
         self._model = model
         self._rate_at = rate_at
         self._solver_rate_at = solver_rate_at
-        self._masks = [
-            np.isin([blob.offset for blob in plan.blobs], [blob.offset for blob in group.entries])
-            for group in plan.groups
-        ]
+        groups = {entry.offset: number for number, group in enumerate(plan.groups) for entry in group.entries}
+        self._group_of_blob = [groups.get(blob.offset, -1) for blob in plan.blobs] or [-1]
         self._measured = MeasuredRates(
             plan.groups,
             momentum=plan.momentum,
@@ -223,10 +221,7 @@ class Stabiliser:
 
     def _factors(self, first: int, last: int) -> Vector:
         """Return the factor on the rate of each blob, for the steps from ``first`` to ``last``."""
-        factors = np.ones(max(1, len(self._plan.blobs)), np.float32)
-        for mask, factor in zip(self._masks, self._group_factors(first, last), strict=True):
-            factors[mask] = factor
-        return factors
+        return np.append(self._group_factors(first, last), np.float32(1.0))[self._group_of_blob]
 
     def _group_factors(self, first: int, last: int) -> Vector:
         rate = max(self._rate_at(first), self._rate_at(last))
@@ -276,20 +271,16 @@ def stabiliser_plan(run: Run) -> StabiliserPlan:
     """Return the plan of the stabiliser of a run's workers."""
     plan = plan_strategy(run.config)
     is_nesterov = run.solver.type == "Nesterov"
+    has_velocity = RULES[run.solver.type].rate_in_history and run.solver.momentum > 0  # the history is the last step
     return StabiliserPlan(
         n_workers=run.config.n_workers,
         blobs=run.train_net.params.entries,
         groups=rate_groups(run),
         momentum=run.solver.momentum,
         borne=borne_share(plan.comm_period, overlap=run.config.overlap),
-        momentum_from_center=plan.running.momentum_from_center if has_velocity(run) else 0.0,
+        momentum_from_center=plan.running.momentum_from_center if has_velocity else 0.0,
         weight_of_center=plan.running.weight_of_center,
         look_ahead=run.solver.momentum if plan.running.exchanges_behind_look_ahead and is_nesterov else 0.0,
         begins_trained=bool(run.config.weights),
         statistics=run.statistics(),
     )
-
-
-def has_velocity(run: Run) -> bool:
-    """Return whether the solver's history is the subtracted step and has momentum."""
-    return RULES[run.solver.type].rate_in_history and run.solver.momentum > 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from caffe_import.solver.lr_policies import learning_rate
 from deepspark_ops.devices.assigned import AssignedDevices
-from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy, check_moving_rate
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
 from deepspark_ops.train.driver_files.on_host import DriverFiles
 from deepspark_ops.train.setup.run import Run
@@ -18,9 +18,8 @@ from deepspark_ops.train.worker.center_watch import WatchPlan, watched_blobs
 from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.gradient_models import works_on_gradients
 from deepspark_ops.train.worker.loop_plan import LoopPlan
-from deepspark_ops.train.worker.measured_rates import rate_groups
 from deepspark_ops.train.worker.rate_scale import RateScale, borne_share, plan_rate_scale
-from deepspark_ops.train.worker.stabiliser import has_velocity, stabiliser_plan
+from deepspark_ops.train.worker.stabiliser import stabiliser_plan
 
 MOST_NEW_STARTS = 3
 """Times that a worker's process of elastic averaging begins again at the center after a loss that is not finite. Faulty
@@ -112,7 +111,7 @@ def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
         return ScheduledPeriod(period, 0)
     if plan.running.repeats_data:
         return FixedSet(steps_of_a_share(run) if period == "auto" else period)
-    if plan.running.budgets_loss and period != "auto":
+    if plan.running.loss_budget and period != "auto":
         return LossBudget(period)
     if plan.running.agrees_on_period and period == "auto":
         return AgreedPeriod(plan.running.least_auto_period, plan.running.most_exchange_share)
@@ -128,7 +127,7 @@ def exchange_line(run: Run, origin: int) -> str:
         return scale
     parts = [f"strategy {running.name}, {p} workers"]
     if running.has_moving_rate:
-        alpha = check_moving_rate(plan.strategy, plan.moving_rate, p)[0]
+        alpha = plan.moving_rate or running.default_moving_rate(p)
         share = running.center_share(ExchangeContext(p))
         scheduled = " at first, as scheduled" if plan.moving_rates else ""
         parts.append(f"alpha {alpha:.3g} of a worker and {alpha * share:.3g} of the center{scheduled}")
@@ -137,10 +136,10 @@ def exchange_line(run: Run, origin: int) -> str:
         f"tau chosen by measured times, at least {running.least_auto_period}" if period == "auto"
         else f"tau {period}" if isinstance(period, int) else f"tau {period[0][1]:g} at first, as scheduled"
     )  # fmt: skip
-    if running.momentum_from_center and has_velocity(run):
-        parts.append(f"{running.momentum_from_center:g} of the momentum from the center")
-    groups = rate_groups(run)
-    if groups:
+    stabiliser = stabiliser_plan(run)
+    if stabiliser.momentum_from_center:
+        parts.append(f"{stabiliser.momentum_from_center:g} of the momentum from the center")
+    if groups := stabiliser.groups:
         parts.append(f"rates of {' and '.join(group.name for group in groups)} bounded by measured curvature")
     parts += [f"{group.name} up to {group.most:g} times the rate" for group in groups if group.most > 1.0]
     return "; ".join([*parts, scale])
@@ -149,26 +148,18 @@ def exchange_line(run: Run, origin: int) -> str:
 def rate_scale(run: Run, origin: int) -> RateScale:
     """Return the run's factor on base_lr, the same for every worker and for the driver's log."""
     config, plan = run.config, plan_strategy(run.config)
-    strategy = plan.running
     borne = borne_share(plan.comm_period, overlap=config.overlap)
+    full_factors = [plan.running.rate_factor(p) for p in range(1, config.n_workers + 1)]
+    factors = tuple(max(min(1.0, factor), borne * factor) for factor in full_factors)  # at least the solver's own rate
     scale = plan_rate_scale(
         config.rate_scale,
-        progress_per_step=strategy.progress_per_step(config.n_workers),
-        rate_limit=_rate_limit(strategy, borne, config.n_workers),
+        progress_per_step=plan.running.progress_per_step(config.n_workers),
+        factor=factors[-1],
         n_workers=config.n_workers,
         origin=origin,
         max_iter=run.solver.max_iter,
+        limit="the strategy's limit" if borne == 1.0 else "what workers bear with overlap",
     )
     if config.rate_scale != "auto" or scale.target == 1.0:
         return scale
-    counts = range(1, config.n_workers + 1)
-    return replace(
-        scale,
-        of_workers=tuple(min(_rate_limit(strategy, borne, p), 1.0 / strategy.progress_per_step(p)) for p in counts),
-    )
-
-
-def _rate_limit(strategy: Strategy, borne: float, n_workers: int) -> float:
-    """Return the strategy's limit times the stable part, at least the solver's own rate."""
-    limit = strategy.rate_limit(n_workers)
-    return limit if borne == 1.0 else max(min(1.0, limit), borne * limit)
+    return replace(scale, of_workers=factors)

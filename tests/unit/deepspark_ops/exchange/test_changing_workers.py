@@ -99,8 +99,7 @@ def test_one_worker_then_four_then_two_keep_clock_data_and_progress(
     calls = itertools.count()
     exchange = LocalExchange(settings, np.ones(1, np.float32), clock=lambda: 0.001 * next(calls))  # steps of equal time
     strategy = configure(name, {}).for_workers(most_workers)
-    counts = range(1, most_workers + 1)
-    factors = tuple(min(strategy.rate_limit(p), 1.0 / strategy.progress_per_step(p)) for p in counts)
+    factors = tuple(strategy.rate_factor(p) for p in range(1, most_workers + 1))
     scale = RateScale(factors[-1], 0, 0, "", of_workers=factors)
     records: Counter[tuple[int, int, int]] = Counter()
     live: list[int] = []

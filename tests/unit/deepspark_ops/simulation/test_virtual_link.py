@@ -63,7 +63,7 @@ def play(
     exchange = LocalExchange(settings, initial_vector(N_PARAMS), time.now, workers_per_host=2)
     center = VirtualCenter(exchange, cost, time, host_cost)
     played = Played(locals=[initial_vector(N_PARAMS)] * n_workers)
-    pushes_gradients = find_strategy(strategy).unit == "gradient"
+    pushes_gradients = find_strategy(strategy).solves_at_center
 
     def work(worker: int) -> None:
         own = WorkerTime(time, worker)

@@ -65,10 +65,10 @@ def test_a_push_that_was_cut_off_is_counted_and_the_momentum_moves_with_the_next
 
 
 def test_paces_are_evened_unless_the_user_says_no() -> None:
-    assert configure("async_diloco", {}).evens_pace
-    assert not configure("async_diloco", {"even_pace": False}).evens_pace
-    assert not configure("diloco", {}).evens_pace
-    assert not configure("async_diloco", {}).for_workers(1).evens_pace
+    assert configure("async_diloco", {}).even_pace
+    assert not configure("async_diloco", {"even_pace": False}).even_pace
+    assert not configure("diloco", {}).even_pace
+    assert not configure("async_diloco", {}).for_workers(1).even_pace
 
 
 @pytest.mark.parametrize(

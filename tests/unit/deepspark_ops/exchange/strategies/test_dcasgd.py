@@ -47,7 +47,7 @@ def growth(n_workers: int, rate: float, momentum: float = 0.9) -> float:
 @pytest.mark.parametrize("n_workers", [2, 3, 4, 8, 16])
 def test_what_two_workers_bear_whole_many_bear_within_the_limit(n_workers: int) -> None:
     borne = max(rate for rate in np.geomspace(0.005, 1.0, 400) if growth(2, rate) <= 1.0)
-    limit = find_strategy("dcasgd").rate_limit(n_workers)
+    limit = find_strategy("dcasgd").rate_factor(n_workers)
     assert growth(n_workers, borne * limit) <= 1.0
     assert growth(n_workers, 2.1 * borne * limit) > 1.0  # and not much less would do
 

@@ -67,7 +67,7 @@ def test_the_center_is_heavier_with_many_workers() -> None:
     paper = configure("easgd", {"center_weight": 1.0})
     assert paper.default_moving_rate(16) == pytest.approx(0.15)
     assert paper.progress_per_step(16) == pytest.approx(1 / 17)
-    assert {strategy.rate_limit(p) for strategy in (easgd, paper) for p in (4, 8, 32)} == {13.0}
+    assert [easgd.rate_factor(p) for p in (2, 4, 8, 16, 32)] == pytest.approx([3, 5, 10, 18, 36])
 
 
 @pytest.mark.parametrize("weight", [0.5, -1.0, float("nan")])
@@ -87,11 +87,11 @@ def test_the_papers_variant_is_its_algorithm_and_nothing_else(tmp_path: Path) ->
     n_workers, n_params = 8, 6
     running = configure("easgd", {"variant": "paper"}).for_workers(n_workers)
     assert (running.momentum_from_center, running.weight_of_center(n_workers)) == (0.0, 1.0)
-    assert running.inner_product_rate_limit(n_workers) == 1.0
+    assert not running.measured_rates
     scale = plan_rate_scale(
         "auto",
         progress_per_step=running.progress_per_step(n_workers),
-        rate_limit=running.rate_limit(n_workers),
+        factor=running.rate_factor(n_workers),
         n_workers=n_workers,
         origin=0,
         max_iter=5_000,
@@ -118,9 +118,8 @@ def test_the_papers_variant_is_its_algorithm_and_nothing_else(tmp_path: Path) ->
 def test_the_rate_of_inner_products_has_a_switch_that_leaves_the_warm_up_alone() -> None:
     switched = configure("easgd", {"measured_rates": False}).for_workers(8)
     plain = find_strategy("easgd").for_workers(8)
-    assert (switched.inner_product_rate_limit(8), plain.inner_product_rate_limit(8)) == (1.0, 8.0)
-    assert switched.rate_limit(8) == plain.rate_limit(8)
-    assert switched.progress_per_step(8) == plain.progress_per_step(8)
+    assert (switched.measured_rates, plain.measured_rates) == (False, True)
+    assert switched.rate_factor(8) == plain.rate_factor(8) == pytest.approx(10)
 
 
 def test_an_unknown_variant_is_refused() -> None:

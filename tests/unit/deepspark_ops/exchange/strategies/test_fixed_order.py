@@ -55,7 +55,7 @@ def play_rounds(folder: Path, strategy: str, options: dict[str, Option] | None =
     exchange.coordinator.await_round = note_push  # type: ignore[method-assign]
 
     def exchange_once(worker: int, step: int) -> None:
-        is_gradient = find_strategy(strategy).unit == "gradient"
+        is_gradient = find_strategy(strategy).solves_at_center
         content = PUSHES[step][worker] if is_gradient else locals_[worker] + PUSHES[step][worker]
         note = RoundNote(1.0, RATE, step + 1, is_first=step == 0)
         locals_[worker], _ = links[worker].exchange(content, note=note)

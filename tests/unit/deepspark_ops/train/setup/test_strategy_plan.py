@@ -56,7 +56,7 @@ def test_schedules_are_taken_apart() -> None:
 
 def test_loss_budget_keeps_the_first_period() -> None:
     found = plan_of_fields(strategy="deepspark", strategy_options="period: 50 moving_rate: 0.1 loss_budget: true")
-    assert (found.comm_period, found.running.budgets_loss) == (50, True)
+    assert (found.comm_period, found.running.loss_budget) == (50, True)
 
 
 def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:

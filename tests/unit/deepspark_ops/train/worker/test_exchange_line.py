@@ -26,7 +26,7 @@ from tests.unit.deepspark_ops.train.worker.test_measured_rates import measuring_
         (
             {"n_workers": 32},
             "strategy easgd, 32 workers; alpha 0.3 of a worker and 0.075 of the center; ",
-            ["rate_scale 13: ", "at most 13 of 36 by the strategy's limit"],
+            ["rate_scale 36: a minibatch of one of 32 workers moves the whole by 0.0278 of a step; linear"],
         ),
         ({"n_workers": 2}, "strategy easgd, 2 workers; alpha 0.45 of a worker and 0.45 of the center; ", []),
         (
@@ -39,13 +39,17 @@ from tests.unit.deepspark_ops.train.worker.test_measured_rates import measuring_
             "strategy easgd, 8 workers; alpha 0.2 of a worker and 0.1 of the center at first, as scheduled; tau 2 at",
             [],
         ),
-        ({"strategy": "sync"}, "strategy sync, 8 workers; tau 1; rate_scale 4: ", []),
+        ({"strategy": "sync"}, "strategy sync, 8 workers; tau 1; rate_scale 4: ", ["at most 4 of 8 by the"]),
         (
             {"overlap": True},
             "strategy easgd, 8 workers; ",
             ["rate_scale 1: the strategy takes"],
         ),
-        ({"overlap": True, "comm_period": 1}, "strategy easgd, 8 workers; ", ["rate_scale 6.5: "]),
+        (
+            {"overlap": True, "comm_period": 1},
+            "strategy easgd, 8 workers; ",
+            ["rate_scale 5: ", "at most 5 of 10 by what workers bear with overlap"],
+        ),
         ({"n_workers": 1}, "rate_scale 1: one worker runs Caffe's own schedule", []),
     ],
 )

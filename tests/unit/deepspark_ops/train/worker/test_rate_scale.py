@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from deepspark_ops.train.worker.rate_scale import PresentRateScale, RateScale, borne_share, plan_rate_scale
 
 
-def scale_plan(setting="auto", *, progress=1 / 3, limit=math.inf, n_workers=2, origin=0, max_iter=1000):
+def scale_plan(setting="auto", *, factor=3.0, progress=None, n_workers=2, origin=0, max_iter=1000):
     return plan_rate_scale(
-        setting, progress_per_step=progress, rate_limit=limit, n_workers=n_workers, origin=origin, max_iter=max_iter
+        setting,
+        progress_per_step=progress or 1 / factor,
+        factor=factor,
+        n_workers=n_workers,
+        origin=origin,
+        max_iter=max_iter,
     )
 
 
 def test_one_worker_is_exactly_one() -> None:
-    scale = scale_plan(progress=1.0, n_workers=1)
+    scale = scale_plan(factor=1.0, n_workers=1)
     assert [scale.at(clock) for clock in (0, 1, 500, 999)] == [1.0] * 4
 
 
@@ -30,7 +33,7 @@ def test_auto_inverts_the_progress_after_a_linear_warm_up() -> None:
 
 
 def test_auto_is_capped_and_says_so() -> None:
-    scale = scale_plan(progress=1 / 9, limit=4.0, n_workers=8)
+    scale = scale_plan(progress=1 / 9, factor=4.0, n_workers=8)
     assert scale.at(10_000) == 4.0
     assert "at most 4 of 9 by the strategy's limit" in scale.reason
 
@@ -45,23 +48,23 @@ def test_auto_is_capped_and_says_so() -> None:
         (4, 5, 5_000, 500),
         (4, 5, 1_000, 400),
         (5, 7, 5_000, 875),
-        (16, 13, 100_000, 5_200),
+        (16, 18, 100_000, 7_200),
     ],
 )
 def test_a_factor_above_4_rises_by_1_in_25_updates_of_each_worker(
     n_workers: int, factor: float, max_iter: int, warmup: int
 ) -> None:
-    scale = scale_plan(progress=1 / factor, n_workers=n_workers, max_iter=max_iter)
+    scale = scale_plan(factor=factor, n_workers=n_workers, max_iter=max_iter)
     assert (scale.target, scale.warmup) == (factor, warmup)
-    assert scale_plan(progress=1 / 9, limit=4.0, n_workers=8, max_iter=100_000).warmup == 500
+    assert scale_plan(progress=1 / 9, factor=4.0, n_workers=8, max_iter=100_000).warmup == 500
 
 
 def test_auto_keeps_to_the_strategys_limit() -> None:
-    assert scale_plan(progress=1.0, limit=1.0).at(900) == 1.0
-    below = scale_plan(progress=1.0, limit=1 / 3, n_workers=4)
+    assert scale_plan(factor=1.0).at(900) == 1.0
+    below = scale_plan(progress=1.0, factor=1 / 3, n_workers=4)
     assert [below.at(clock) for clock in (0, 50, 999)] == [1 / 3] * 3  # no warm-up downwards
     assert "rate_scale 0.333: steps of one of 4 workers" in below.reason
-    assert scale_plan(2.0, limit=1 / 3).at(0) == 2.0  # what the user gives is taken
+    assert scale_plan(2.0, factor=1 / 3).at(0) == 2.0  # what the user gives is taken
 
 
 def test_warm_up_is_limited_and_counts_from_the_origin() -> None:
@@ -83,7 +86,7 @@ def test_a_short_run_warms_up_no_faster_and_ends_at_a_smaller_factor() -> None:
     assert (scale.warmup, scale.target) == (100, 3.0)
     assert scale.at(20) == pytest.approx(1.4)
     assert scale.reason.endswith("warm-up from 1 over 100 minibatches, of which this run has 20: it ends at 1.4")
-    assert scale_plan(progress=1 / 5, n_workers=4, max_iter=20).warmup == 200
+    assert scale_plan(factor=5.0, n_workers=4, max_iter=20).warmup == 200
 
 
 def test_none_and_a_number_are_taken_as_given() -> None:
@@ -170,13 +173,11 @@ def test_a_factor_of_the_user_stays_for_any_number_of_workers() -> None:
     assert scale.at(10) == 3.0
 
 
-@pytest.mark.parametrize(("limit", "target", "warmup", "cost"), [(4.0, 4.0, 500, 188), (13.0, 10.0, 2_000, 900)])
-def test_the_reason_has_the_cost_of_the_warm_up(limit: float, target: float, warmup: int, cost: int) -> None:
+@pytest.mark.parametrize(("factor", "warmup", "cost"), [(4.0, 500, 188), (10.0, 2_000, 900)])
+def test_the_reason_has_the_cost_of_the_warm_up(factor: float, warmup: int, cost: int) -> None:
     """By the sum of the factors: of minibatches that have the whole factor, so many are missing."""
-    scale = plan_rate_scale(
-        "auto", progress_per_step=0.1, rate_limit=limit, n_workers=8, origin=50, max_iter=50 + 10_000
-    )
-    assert (scale.target, scale.warmup) == (target, warmup)
-    missing = 10_000 - sum(scale.at(50 + step) for step in range(10_000)) / target
+    scale = scale_plan(progress=0.1, factor=factor, n_workers=8, origin=50, max_iter=50 + 10_000)
+    assert (scale.target, scale.warmup) == (factor, warmup)
+    missing = 10_000 - sum(scale.at(50 + step) for step in range(10_000)) / factor
     assert missing == pytest.approx(cost, abs=1)
     assert f"over {warmup} minibatches, at the cost of the progress of {cost}" in scale.reason
