@@ -109,10 +109,11 @@ def served_tasks(net: NetSpec, tasks: Sequence[ChosenTask]) -> tuple[ChosenTask,
 def _one_side(net: NetSpec, task: ChosenTask) -> ChosenTask:
     first, second = (_params_of(net, blob) for blob in task.outputs)
     if first != second:
+        layers = dict.fromkeys(f'"{net.params.entries[position].layer}"' for position in sorted(first ^ second))
         msg = (
-            f'the two sides of the pair "{task.outputs[0]}" and "{task.outputs[1]}" do not share their weights: they '
-            "are two models; allowed: sides whose layers name the same param; else export one by the options task "
-            f"regression and output_blob {task.outputs[0]}"
+            f'the two sides of the pair "{task.outputs[0]}" and "{task.outputs[1]}" do not share the weights of '
+            f"{', '.join(layers)}: they are two models; give the layers of both sides the same param {{ name }} and "
+            f"train again, or export one side by the options task regression and output_blob {task.outputs[0]}"
         )
         raise ConfigError(msg)
     return replace(task, outputs=task.outputs[:1])

@@ -99,7 +99,10 @@ def test_of_a_pair_one_branch_is_exported():
 
 def test_a_pair_of_two_models_is_refused():
     net = build_net_spec(parse_net(PAIR.replace('param { name: "w" }', "param { }", 1)), phase="TEST")
-    with pytest.raises(ConfigError, match=r'the two sides of the pair "feat" and "feat_p" do not share their weights'):
+    with pytest.raises(
+        ConfigError,
+        match=r'the two sides of the pair "feat" and "feat_p" do not share the weights of "feat", "feat_p":',
+    ):
         served_tasks(net, choose_tasks(net))
 
 
