@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -30,12 +31,15 @@ from deepspark_ops.evaluate.scoring import Answer
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
 from deepspark_ops.processes.cluster_network import choose_listen_address
-from deepspark_ops.processes.spark_context import require_visible_on_hosts, start_context
+from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
-from deepspark_ops.processes.visible_paths import named_paths
 from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.stores.staging import staging_of
+from deepspark_ops.train.driver_files.task_files import files_for_tasks
+from deepspark_ops.train.setup.folder_guard import prepared_files
+from deepspark_ops.train.setup.run_dataset import root_of
 
 _log = logging.getLogger(__name__)
 
@@ -63,24 +67,18 @@ def score_on(
     """Score every sample in tasks of Spark; a ``stage.ScoreAll`` once the context is bound.
 
     Args:
-        context: Its tasks see the run and its data under the driver's paths.
+        context: Tasks on hosts without the driver's files read the files from the driver.
         config: What is scored.
         trained: The net, as the driver has opened it.
         tasks: Its results; each task of Spark finds them by itself.
         answer: Unused here: the driver computes nothing.
-        rows: Folder for files with a row for each sample, which tasks see, too; None for none.
+        rows: Folder for files with a row for each sample; None for none.
 
     Raises:
-        ConfigError: A host of the cluster does not see the files.
+        ConfigError: The driver's address cannot be used.
         DataError: What a task found wrong with the samples or the net.
         DeepSparkError: A task died in a way that another try may cure.
     """
-    # The same weights for all, though training may go on and leave another snapshot.
-    pinned = with_paths_from(config, Path.cwd()).model_copy(update={"weights": trained.weights.path.absolute()})
-    threads = int(context.getConf().get("spark.task.cpus", "1") or 1)
-    dataset = config.dataset or trained.config.dataset
-    paths = {"run_dir": pinned.run_dir, "weights": pinned.weights, "dataset": dataset, "output": rows}
-    part = PartConfig(pinned.model_dump_json(), threads, rows, named_paths(paths))
     bounds = part_bounds(
         trained.samples.n_samples,
         batch_size=trained.samples.batch_size,
@@ -92,12 +90,12 @@ def score_on(
         f"{trained.samples.n_samples:,}", context.master, f"{len(bounds):,}",
     )  # fmt: skip
     try:
-        require_visible_on_hosts(context, part.paths)
-        scored: Scored = (
-            context.parallelize(bounds, len(bounds))
-            .map(lambda bound: score_part(part, *bound))
-            .treeReduce(Scored.merged)
-        )
+        with _part_config(context, config, trained, rows) as part:
+            scored: Scored = (
+                context.parallelize(bounds, len(bounds))
+                .map(lambda bound: score_part(part, *bound))
+                .treeReduce(Scored.merged)
+            )
     except (PySparkException, Py4JError) as error:
         failure = spark_failure(error, master=context.master, task="task")
         if (refusal := error_of_task(failure)) is not None:
@@ -105,6 +103,30 @@ def score_on(
         msg = f"nothing was written: {failure}"
         raise DeepSparkError(msg) from error
     return scored
+
+
+@contextmanager
+def _part_config(
+    context: SparkContext, config: EvaluateConfig, trained: TrainedNet, rows: Path | None
+) -> Iterator[PartConfig]:
+    """Yield the options of tasks, and serve the driver's files during the block."""
+    # The same weights for all, though training may go on and leave another snapshot.
+    weights = trained.weights.path.absolute()
+    dataset = config.dataset or trained.config.dataset
+    dataset = None if dataset is None else dataset.absolute()
+    pinned = with_paths_from(config, Path.cwd()).model_copy(update={"weights": weights, "dataset": dataset})
+    root, threads = pinned.run_dir, int(context.getConf().get("spark.task.cpus", "1") or 1)
+    with files_for_tasks(
+        context.master,
+        listen_address=config.listen_address,
+        staging=staging_of(trained.config.staging_folder, trained.config.staging_size),
+        read=(weights, dataset),
+        folders=() if dataset is None else (root_of(dataset),),
+        output=rows,
+    ) as files:
+        run_files = {} if files.address is None else prepared_files(root)
+        contents = tuple((str(path.relative_to(root)), content) for path, content in run_files.items())
+        yield PartConfig(pinned.model_dump_json(), threads, files, contents, f"deepspark-run-{secrets.token_hex(8)}")
 
 
 @contextmanager

@@ -29,9 +29,10 @@ from deepspark_ops.evaluate.samples import Samples, bind_samples
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitName
-from deepspark_ops.stores.staging import staging_of, use_staging
+from deepspark_ops.stores.staging import staging, staging_of, use_staging
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
+from deepspark_ops.train.driver_files.on_host import with_local_means
 from deepspark_ops.train.setup.run_dataset import with_its_version
 
 
@@ -104,10 +105,12 @@ def open_trained_net(
     trained_weights = find_weights(run, weights)
     config = read_run_config(run)
     use_staging(staging_of(config.staging_folder, config.staging_size))
-    limit_named_files(config.named_files, (config.solver.parent, config.dataset, dataset, run.root), warn=_told_already)
+    trusted = (config.solver.parent, config.dataset, dataset, run.root, staging().folder)
+    limit_named_files(config.named_files, trusted, warn=_told_already)
     solver = load_solver(run.solver)
     message = _test_net(solver)
     dataset = dataset or config.dataset
+    with_local_means([message], dataset)
     fed = [layer for layer in message.layer if layer.type in (*READS_FILES, *FED_BY_COLUMN)]
     if split == "train" and dataset is None:
         _read_training_sources(fed, solver)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 
 import pyarrow as pa
 
@@ -26,8 +27,8 @@ from deepspark_ops.predict.pixel_range import PixelWatch, SeenPixels
 from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
-from deepspark_ops.processes.visible_paths import NamedPaths, require_visible
-from deepspark_ops.shards.parquet_output import arrow_column
+from deepspark_ops.shards.parquet_output import arrow_column, parquet_output
+from deepspark_ops.train.driver_files.task_files import TaskFiles
 
 _SHOWN_ERRORS = 5
 
@@ -59,19 +60,19 @@ class PartConfig:
         kind: ``predict`` or ``features``.
         text: The config, JSON.
         threads: Threads of TensorFlow in a task.
-        paths: What the task's host must see.
+        files: The driver's files; their output takes the rows, unless the rows go into a table of the catalog.
     """
 
     kind: str
     text: str
     threads: int
-    paths: NamedPaths = ()
+    files: TaskFiles
 
     @classmethod
-    def of(cls, config: BundleInputConfig, *, threads: int, paths: NamedPaths = ()) -> PartConfig:
+    def of(cls, config: BundleInputConfig, *, threads: int, files: TaskFiles) -> PartConfig:
         """Return the config of a task."""
         kind = "features" if isinstance(config, FeaturesConfig) else "predict"
-        return cls(kind, config.model_dump_json(), threads, paths)
+        return cls(kind, config.model_dump_json(), threads, files)
 
 
 def part_ranges(n_records: int, *, n_slots: int, most: int, unit: int = 1) -> list[tuple[int, int]]:
@@ -94,19 +95,35 @@ def part_ranges(n_records: int, *, n_slots: int, most: int, unit: int = 1) -> li
     return [(start, min(start + size, n_records)) for start in range(0, n_records, size)]
 
 
-@cache
-def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema, Answer, int]:
-    """Load the bundle into this process, for this task and the next tasks.
+Opened = tuple[BundleInputConfig, BundleForm, pa.Schema, Answer, int]
+"""Config for this host, form of the samples, columns, the bundle's answers and the samples of a pass."""
+
+
+def _opened(part: PartConfig) -> Opened:
+    """Return the bundle, loaded into this process for this task and the next tasks.
 
     Raises:
-        ConfigError: This host does not see the files.
+        ConfigError, DataError: The driver's bundle cannot be copied.
     """
-    require_visible(part.paths)
+    part.files.use()  # the process may have had a task of another job
+    return _loaded(part)
+
+
+@cache
+def _loaded(part: PartConfig) -> Opened:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from deepspark_ops.predict.answers import open_answer  # TensorFlow, on a worker alone
 
     model = FeaturesConfig if part.kind == "features" else PredictConfig
     config: BundleInputConfig = parse_config(model, json.loads(part.text))
+    root = config.root_folder
+    config = config.model_copy(
+        update={
+            "bundle": part.files.copy(config.bundle),
+            "input": part.files.on_host(config.input),
+            "root_folder": None if root is None else part.files.on_host(root),
+        }
+    )
     manifest = parse_manifest(config.bundle)  # the driver has compared the files
     form = form_of_config(config, manifest, config.bundle)
     answer = open_answer(config, manifest, form, n_threads=part.threads)
@@ -149,3 +166,22 @@ def answer_records(part: PartConfig, records: Iterable[InputRecord], count: Part
         yield pa.RecordBatch.from_arrays(
             [arrow_column(rows[column.name], column.type) for column in schema], schema=schema
         )
+
+
+def write_part(part: PartConfig, number: int, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write the rows of a part into a file of the output, whole; a part without rows has no file, except part 0.
+
+    Args:
+        part: Has an output.
+        number: Of the part; files sort as the parts do.
+        batches: The rows.
+    """
+    schema, folder = _opened(part)[2], part.files.output_on_host()
+    assert folder is not None, "the rows go into a table of the catalog"
+    remaining = iter(batches)
+    first = next(remaining, None)
+    if first is None and number:
+        return
+    with parquet_output(folder / f"part-{number:05d}.parquet", schema) as output:
+        for batch in () if first is None else chain([first], remaining):
+            output.add({name: batch.column(name) for name in schema.names})

@@ -13,8 +13,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +25,45 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from caffe_import.extras import require
-from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig, catalog_table
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.export.manifest import read_manifest
 from deepspark_ops.predict.columns import output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
+from deepspark_ops.predict.inputs.table import images_folder
 from deepspark_ops.predict.inputs.table_columns import choose_columns, with_chosen_features
-from deepspark_ops.predict.part_answers import PartConfig, PartCount, answer_numbers, answer_rows, part_ranges
+from deepspark_ops.predict.part_answers import (
+    PartConfig,
+    PartCount,
+    answer_numbers,
+    answer_rows,
+    part_ranges,
+    write_part,
+)
 from deepspark_ops.predict.pixel_range import PixelWatch, merged_pixels
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config
 from deepspark_ops.predict.stream import Summary
 from deepspark_ops.processes.cluster_network import choose_listen_address
-from deepspark_ops.processes.spark_context import arrow_schema, require_visible_on_hosts, start_context
+from deepspark_ops.processes.spark_context import arrow_schema, start_context
 from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
-from deepspark_ops.processes.visible_paths import named_paths
+from deepspark_ops.shards.manifest import MANIFEST_NAME
+from deepspark_ops.stores.staging import staging_of
 from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.train.driver_files.task_files import TaskFiles, files_for_tasks
 
 _log = logging.getLogger(__name__)
 _SHOWN_ERRORS = 5
 _SUCCESS = "_SUCCESS"
 
+_NO_ROWS = "nothing string"
+"""Columns of tasks that write their rows themselves."""
+
 Counts = dict[int, PartCount]
+Answered = Callable[[Iterable[Any]], Iterator[Any]]
+"""The answers of a task, Arrow batches, to the task's rows."""
 
 
 class _Counts(AccumulatorParam[Counts]):  # type: ignore[misc]
@@ -83,7 +98,7 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
     """Answer every input in tasks of Spark, and write a table of the catalog or a folder of Parquet files.
 
     Args:
-        session: Session whose tasks see bundle and inputs under the driver's paths; replaces Spark's options.
+        session: Its tasks compute; replaces Spark's options.
         config: Config of predict or features.
 
     Raises:
@@ -92,9 +107,8 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
         DeepSparkError: A task died in a way that another try may cure.
     """
     manifest = read_manifest(config.bundle)
-    config = config.model_copy(update={"batch_size": chunk_size(manifest, config.batch_size)})
+    config = _with_absolute_paths(config).model_copy(update={"batch_size": chunk_size(manifest, config.batch_size)})
     form = form_of_config(config, manifest, config.bundle)
-    schema = from_arrow_schema(output_schema(config, manifest))
     check_output(config)
     counts = session.sparkContext.accumulator({}, _Counts())
     task_cpus = int(session.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
@@ -103,18 +117,32 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
     for remark in form.remarks:
         _log.warning("%s", remark)
     began = time.monotonic()
-    with _plain_errors(session, config), _temporary_output(config) as temporary:
+    with (
+        _plain_errors(session, config),
+        _temporary_output(config) as temporary,
+        _files_for_tasks(session.sparkContext.master, config, temporary) as files,
+    ):
+        part = PartConfig.of(config, threads=config.threads or task_cpus, files=files)
         table = catalog_table(config.input)
-        paths = named_paths({"bundle": config.bundle, "input": None if table else config.input, "output": temporary})
-        require_visible_on_hosts(session.sparkContext, paths)
-        part = PartConfig.of(config, threads=config.threads or task_cpus, paths=paths)
         if table is not None:
-            answered = _table_answers(session, config, form, table, part, counts, schema)
+            frame, answer = _table_answers(session, config, form, table, part, counts)
         else:
-            n_records, unit = _n_records(config, form), manifest.unit_batch
-            answered = _number_answers(session, config, n_records, unit, part, counts, schema)
-        _write(session, config, answered, temporary)
+            frame, answer = _number_answers(
+                session, config, _n_records(config, form), manifest.unit_batch, part, counts
+            )
+        if temporary is None:
+            _save_table(session, config, frame.mapInArrow(answer, from_arrow_schema(output_schema(config, manifest))))
+        else:
+            frame.mapInArrow(_written(part, answer), _NO_ROWS).collect()
+            _replace_output(config, temporary)
     return _summary(config, form, counts.value, time.monotonic() - began)
+
+
+def _with_absolute_paths(config: BundleInputConfig) -> BundleInputConfig:
+    """Return the config with absolute paths; tables of the catalog stay."""
+    absolute = with_paths_from(config, Path.cwd())
+    tables = {name: path for name in ("input", "output") if catalog_table(path := getattr(config, name)) is not None}
+    return absolute.model_copy(update=tables)
 
 
 def check_output(config: BundleInputConfig) -> None:
@@ -125,7 +153,7 @@ def check_output(config: BundleInputConfig) -> None:
     """
     folder = config.output
     if isinstance(folder, StorePath):
-        msg = f"output={folder}: Spark writes into a folder that driver and executors share; give one, or no master"
+        msg = f"output={folder}: with Spark the output is a folder of the driver's disks; give one, or no master"
         raise ConfigError(msg)
     if catalog_table(folder) is None and folder.exists() and not (folder / _SUCCESS).is_file():
         kind = (
@@ -154,9 +182,8 @@ def _number_answers(
     unit: int,
     part: PartConfig,
     counts: Any,
-    schema: Any,
-) -> DataFrame:
-    """Return the answers of inputs that every task opens; a task reads a range of the inputs."""
+) -> tuple[DataFrame, Answered]:
+    """Return numbers of parts, and the answers of inputs that every task opens; a task reads a range of the inputs."""
     slots = session.sparkContext.defaultParallelism
     ranges = part_ranges(n_records, n_slots=slots, most=config.task_records, unit=unit)
 
@@ -168,7 +195,7 @@ def _number_answers(
                 yield from answer_numbers(part, start, stop, count)
                 counts.add({number: count})
 
-    return session.range(0, len(ranges), 1, len(ranges)).mapInArrow(answered, schema)
+    return session.range(0, len(ranges), 1, len(ranges)), answered
 
 
 def _table_answers(
@@ -178,9 +205,8 @@ def _table_answers(
     name: str,
     part: PartConfig,
     counts: Any,
-    schema: Any,
-) -> DataFrame:
-    """Return the answers of a table's rows, in Spark's partitions of the table."""
+) -> tuple[DataFrame, Answered]:
+    """Return the rows of a table, and the answers of rows, in Spark's partitions of the table."""
     frame = session.table(name)
     columns = choose_columns(arrow_schema(frame.schema), config, form)
     for remark in columns.remarks:
@@ -188,25 +214,39 @@ def _table_answers(
     if columns.id is None and columns.image is None:
         msg = f"input={config.input}: rows of a Spark table have no numbers; name what tells them apart with id_column"
         raise ConfigError(msg)
-    part = PartConfig.of(with_chosen_features(config, columns), threads=part.threads, paths=part.paths)
+    part = PartConfig.of(with_chosen_features(config, columns), threads=part.threads, files=part.files)
 
     def answered(batches: Iterable[Any]) -> Iterator[Any]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None, "runs inside a Spark task"
         count = PartCount()
         yield from answer_rows(part, batches, count)
-        counts.add({context.partitionId(): count})
+        counts.add({_partition(): count})
 
     # A row may be a photograph of some megabytes.
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(config.batch_size))
-    return frame.select(*columns.names).mapInArrow(answered, schema)
+    return frame.select(*columns.names), answered
+
+
+def _written(part: PartConfig, answer: Answered) -> Answered:
+    """Return a function that writes the answers of a task into the output, and has no rows."""
+
+    def written(batches: Iterable[Any]) -> Iterator[Any]:
+        write_part(part, _partition(), answer(batches))
+        return iter(())
+
+    return written
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "runs inside a Spark task"
+    return int(context.partitionId())
 
 
 @contextmanager
 def _temporary_output(config: BundleInputConfig) -> Iterator[Path | None]:
-    """Yield an empty folder beside the output, which tasks must see, too; None for a table of the catalog."""
+    """Yield an empty folder beside the output; None for a table of the catalog."""
     if catalog_table(config.output) is not None:
         yield None
         return
@@ -220,15 +260,31 @@ def _temporary_output(config: BundleInputConfig) -> Iterator[Path | None]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write(session: SparkSession, config: BundleInputConfig, answered: DataFrame, temporary: Path | None) -> None:
-    if temporary is not None:
-        folder = config.output
-        assert isinstance(folder, Path), "refused at the beginning"
-        answered.write.mode("overwrite").parquet(f"file://{temporary.absolute()}")
-        if folder.exists():
-            shutil.rmtree(folder)
-        temporary.rename(folder)
-        return
+def _files_for_tasks(master: str, config: BundleInputConfig, output: Path | None) -> AbstractContextManager[TaskFiles]:
+    """Serve bundle and inputs to tasks on hosts that do not see them; ``config`` has absolute paths."""
+    is_table = catalog_table(config.input) is not None
+    return files_for_tasks(
+        master,
+        listen_address=config.listen_address,
+        staging=staging_of(config.staging_folder, config.staging_size),
+        read=(config.bundle, config.root_folder, None if is_table else config.input),
+        # A split of a dataset has its manifest's name in the folder above.
+        folders=() if is_table else (images_folder(config), config.input.parent / MANIFEST_NAME),
+        output=output,
+    )
+
+
+def _replace_output(config: BundleInputConfig, temporary: Path) -> None:
+    folder = config.output
+    assert isinstance(folder, Path), "refused at the beginning"
+    (temporary / _SUCCESS).touch()
+    temporary.chmod(0o755)
+    if folder.exists():
+        shutil.rmtree(folder)
+    temporary.rename(folder)
+
+
+def _save_table(session: SparkSession, config: BundleInputConfig, answered: DataFrame) -> None:
     table = catalog_table(config.output)
     assert table is not None, "the output is a table or a folder"
     # Without a catalog's name the table is in the session's catalog.

@@ -28,7 +28,6 @@ from deepspark_ops.processes.spark_submit import (
     require_java,
     require_one_pyspark,
 )
-from deepspark_ops.processes.visible_paths import NamedPaths, unseen
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Environment: spark-submit started this driver, and with it the JVM."""
@@ -179,23 +178,6 @@ def start_context(
     except BaseException:
         gateway.shutdown()
         raise
-
-
-def require_visible_on_hosts(context: SparkContext, paths: NamedPaths) -> None:
-    """Refuse a cluster whose present hosts do not see the driver's files, before the stage's tasks.
-
-    The tasks look again, for hosts that come later; Spark prints the traceback of a task's error.
-
-    Raises:
-        ConfigError: Names a host and what to do.
-        PySparkException, Py4JError: Spark's own.
-    """
-    if context.master.startswith("local"):
-        return
-    n_tasks = context.defaultParallelism
-    messages = context.parallelize(range(n_tasks), n_tasks).map(lambda _: unseen(paths)).collect()
-    if message := next(filter(None, messages), ""):
-        raise ConfigError(message)
 
 
 def use_workers_python(settings: Mapping[str, str], master: str) -> None:

@@ -98,6 +98,8 @@ def spark_failure(error: Exception, *, master: str, task: str, has_stopped: bool
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # The cause of a Python error inside a Java error is the last line of the Python traceback.
     causes = [line for line in lines if _PYTHON_ERROR.match(line)]
+    # A traceback has the cause of an error above the error.
+    causes = [line for line in causes if line.startswith(_OWN_ERRORS)][-1:] or causes
     if not causes and (lost := _TASK_LOST.search(text)):
         return f"{task} {lost[1]} was lost {lost[2]} times, most recently by {lost[3]}; was its host out of memory?"
     return (causes or _JAVA_ERROR.findall(_SPARK_CODE.sub("", text)) or lines or [type(error).__name__])[0]

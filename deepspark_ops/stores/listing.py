@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from deepspark_ops.stores.store import Entry
+from deepspark_ops.stores.store import Entry, Store, plain_errors
 from deepspark_ops.stores.store_path import StorePath
 
 _GOOD_FOR_S: Final = 60
@@ -19,9 +19,11 @@ def objects_below(folder: StorePath) -> Mapping[str, Entry]:
     Raises:
         OSError: The store does not answer, or the folder does not exist.
     """
-    return _listed(folder, int(time.monotonic() // _GOOD_FOR_S))
+    with plain_errors(str(folder)):
+        store = folder.store()
+    return _listed(folder, store, int(time.monotonic() // _GOOD_FOR_S))
 
 
 @lru_cache(maxsize=8)
-def _listed(folder: StorePath, _minute: int) -> Mapping[str, Entry]:
+def _listed(folder: StorePath, _store: Store, _minute: int) -> Mapping[str, Entry]:
     return folder.entries(is_deep=True)

@@ -36,6 +36,10 @@ class Entry:
 class Store(Protocol):
     """Objects by key, ``bucket/key``. Every method raises OSError with the reason and the key as the file."""
 
+    def __hash__(self) -> int:
+        """Hash the store: lists of objects are kept by store."""
+        ...
+
     def entry(self, key: str) -> Entry | None:
         """Return the object or folder; None without an object."""
         ...

@@ -102,8 +102,11 @@ class StorePath:
         return f"data_path({str(self)!r})"
 
     def __truediv__(self, name: str) -> StorePath:
-        """Return the address of a name below. A slash at the start of the name is left out: a store has no root."""
-        return StorePath(self.scheme, self.keys / name.lstrip("/"))
+        """Return the address of a name below.
+
+        A slash at the start of the name is left out: a store has no root. An absolute path on the driver's disk stays.
+        """
+        return StorePath(self.scheme, self.keys / (name if self.is_on_driver else name.lstrip("/")))
 
     def __rtruediv__(self, folder: Path) -> StorePath:
         """Return the address, as a folder joined to an absolute path returns the path."""
@@ -166,7 +169,7 @@ class StorePath:
             OSError: The store does not answer.
         """
         with plain_errors(str(self)):
-            return self._store().entry(self.key)
+            return self.store().entry(self.key)
 
     def version(self) -> str:
         """Return a text that changes with the object's content.
@@ -175,7 +178,7 @@ class StorePath:
             OSError: The object is missing, or the store does not answer.
         """
         with plain_errors(str(self)):
-            return self._store().version(self.key)
+            return self.store().version(self.key)
 
     def entries(self, *, is_deep: bool = False) -> dict[str, Entry]:
         """Return name -> entry of a folder; ``is_deep``: path below the folder -> object, sorted.
@@ -184,7 +187,7 @@ class StorePath:
             OSError: The folder is missing, or the store does not answer.
         """
         with plain_errors(str(self)):
-            entries = self._store().entries(self.key, is_deep=is_deep)
+            entries = self.store().entries(self.key, is_deep=is_deep)
         start = len(self.key.rstrip("/")) + 1
         return {entry.key[start:]: entry for entry in sorted(entries, key=lambda entry: entry.key)}
 
@@ -215,12 +218,12 @@ class StorePath:
     def open(self, mode: Literal["rb"]) -> io.BufferedReader:
         """Open an object for reading bytes; OSError for a missing or unreadable object."""
         with plain_errors(str(self)):
-            raw = cast(io.RawIOBase, _Named(self._store().opened(self.key), str(self)))
+            raw = cast(io.RawIOBase, _Named(self.store().opened(self.key), str(self)))
             return io.BufferedReader(raw, _BUFFER_BYTES)
 
     def read_bytes(self) -> bytes:
         """Return an object's content; OSError for a missing or unreadable object."""
-        with plain_errors(str(self)), self._store().opened(self.key) as stream:
+        with plain_errors(str(self)), self.store().opened(self.key) as stream:
             return stream.read()
 
     def read_text(self, encoding: str = "utf-8") -> str:
@@ -245,17 +248,17 @@ class StorePath:
     def fetch(self, target: Path) -> None:
         """Write the object's content into an existing local file; OSError for a missing or unreadable object."""
         with plain_errors(str(self)):
-            self._store().fetch(self.key, target)
+            self.store().fetch(self.key, target)
 
     def put(self, source: Path) -> None:
         """Write a local file as a whole object; OSError after a failed write."""
         with plain_errors(str(self)):
-            self._store().put(source, self.key)
+            self.store().put(source, self.key)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object; a missing object is no error."""
         with plain_errors(str(self)):
-            self._store().remove(self.key)
+            self.store().remove(self.key)
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a store has a folder as long as the folder has an object."""
@@ -265,7 +268,8 @@ class StorePath:
         """Whether the address names a file on the disk of the run's driver."""
         return self.scheme == _DRIVER_SCHEME
 
-    def _store(self) -> Store:
+    def store(self) -> Store:
+        """Return the store; OSError without a connection to the driver's files."""
         if self.is_on_driver:
             if _driver_store is None:
                 raise OSError(errno.ENOTCONN, "this process has no connection to the driver's files")
@@ -280,9 +284,10 @@ _driver_store: Store | None = None
 
 
 def use_driver_store(store: Store | None) -> None:
-    """Set the store of the driver's files for this process."""
+    """Set the store of the driver's files for this process; an equal store keeps its connections."""
     global _driver_store
-    _driver_store = store
+    if store != _driver_store:
+        _driver_store = store
 
 
 def on_driver(path: Path) -> StorePath:

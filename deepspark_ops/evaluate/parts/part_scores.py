@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from caffe_import.errors import CaffeImportError
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.per_sample.each_batch import each_batch, rows_file
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.samples import SampleDigest, Samples
@@ -20,7 +22,10 @@ from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, score_sampl
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.task_sum import TaskSum
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_run
-from deepspark_ops.processes.visible_paths import NamedPaths, require_visible
+from deepspark_ops.stores.store_path import DataPath
+from deepspark_ops.train.driver_files.on_host import hidden_sources
+from deepspark_ops.train.driver_files.task_files import TaskFiles
+from deepspark_ops.train.worker.run_copy import copy_run
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,18 @@ class PartConfig:
     """Options of a part. Travels to the process of the part.
 
     Attributes:
-        text: The config, JSON, its paths absolute, its weights named.
+        text: The config, JSON, its paths absolute, its weights and dataset named.
         threads: TensorFlow's in a task.
-        rows: Folder for files with a row for each sample; None for none.
-        paths: What the process must see.
+        files: The driver's files; their output takes files with a row for each sample.
+        run_files: Content of the run's small files; empty where the process sees the run's folder.
+        copy_name: Name of the copy of the run's folder, of this evaluation alone.
     """
 
     text: str
     threads: int
-    rows: Path | None
-    paths: NamedPaths = ()
+    files: TaskFiles
+    run_files: tuple[tuple[str, bytes], ...] = ()
+    copy_name: str = ""
 
 
 def part_bounds(n_samples: int, *, batch_size: int, n_at_once: int, most: int) -> list[tuple[int, int]]:
@@ -92,9 +99,9 @@ def score_part(part: PartConfig, start: int, stop: int) -> Scored:
     Raises:
         DeepSparkError, CaffeImportError: As of stage evaluate.
     """
-    require_visible(part.paths)
-    config, trained, tasks, answer = _opened(part.text, part.threads)
-    return score_range(config, trained.samples, tasks, answer, part.rows, start, stop)
+    part.files.use()  # the process may have had a task of another job
+    config, trained, tasks, answer = _opened(part)
+    return score_range(config, trained.samples, tasks, answer, part.files.output_on_host(), start, stop)
 
 
 def score_range(
@@ -102,7 +109,7 @@ def score_range(
     samples: Samples,
     tasks: Sequence[ChosenTask],
     answer: Answer,
-    rows: Path | None,
+    rows: DataPath | None,
     start: int = 0,
     stop: int | None = None,
 ) -> Scored:
@@ -113,14 +120,36 @@ def score_range(
     return Scored(*scores, slices)
 
 
+def config_on_host(part: PartConfig) -> EvaluateConfig:
+    """Return the config of a part with paths for this host; the run's small files become a copy.
+
+    Raises:
+        ConfigError, DataError: A file cannot be copied.
+    """
+    config = parse_config(EvaluateConfig, json.loads(part.text))
+    assert config.weights is not None, "the driver names the weights"
+    run_dir = config.run_dir
+    if part.run_files:
+        run_dir = copy_run(run_dir, dict(part.run_files), Path.cwd() / part.copy_name)
+    dataset = None if config.dataset is None else part.files.on_host(config.dataset)
+    return config.model_copy(
+        update={"run_dir": run_dir, "weights": part.files.copy(config.weights), "dataset": dataset}
+    )
+
+
 @cache
-def _opened(text: str, threads: int) -> tuple[EvaluateConfig, TrainedNet, Sequence[ChosenTask], Answer]:
+def _opened(part: PartConfig) -> tuple[EvaluateConfig, TrainedNet, Sequence[ChosenTask], Answer]:
     """Compile the net in this process for all parts; the net's files stay open until the process ends."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from deepspark_ops.evaluate.tf_predict import open_answers  # TensorFlow
 
-    config = parse_config(EvaluateConfig, json.loads(text))
-    trained = ExitStack().enter_context(open_run(config))
+    config = config_on_host(part)
+    try:
+        trained = ExitStack().enter_context(open_run(config))
+    except (CaffeImportError, DataError) as error:
+        if config.dataset is not None or part.files.address is None:
+            raise
+        raise hidden_sources(error) from error
     tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
-    ready = open_answers(trained, tasks, config, n_threads=threads)
+    ready = open_answers(trained, tasks, config, n_threads=part.threads)
     return config, trained, tasks, answers_of_batch(ready.answers, n_at_once=ready.n_at_once)

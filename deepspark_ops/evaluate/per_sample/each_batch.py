@@ -16,6 +16,7 @@ from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.stores.store_path import DataPath
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ def each_batch(
     slice_columns: Sequence[str],
     samples: Samples,
     tasks: Sequence[ChosenTask],
-    rows_path: Path | None,
+    rows_path: DataPath | None,
     *,
     has_scores: bool,
 ) -> Iterator[tuple[EachBatch, tuple[SliceSums, ...]]]:
@@ -86,7 +87,7 @@ def rows_folder(output: Path) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def rows_file(folder: Path, start: int) -> Path:
+def rows_file(folder: DataPath, start: int) -> DataPath:
     """Return the file of the rows from position ``start`` on; files sort as the samples do."""
     return folder / f"{start:015d}.parquet"
 

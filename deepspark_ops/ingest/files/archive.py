@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, Protocol
 
 import numpy as np
@@ -29,7 +29,7 @@ from deepspark_ops.ingest.files.unpack_limits import current_limits
 from deepspark_ops.ingest.files.zip_archive import ZIP_MARKS, ZipReader, zip_members, zip_reader
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader
 from deepspark_ops.stores.staging import local_copy
-from deepspark_ops.stores.store_path import DataPath, data_path
+from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 from deepspark_ops.stores.writing import written_whole
 
 _COPY_BYTES = 1 << 20
@@ -49,8 +49,9 @@ def split_member(path: DataPath) -> tuple[DataPath, str | None]:
         >>> split_member(Path("data/cifar.tar.gz::train.txt"))
         (PosixPath('data/cifar.tar.gz'), 'train.txt')
     """
-    archive, mark, member = str(path).partition(ARCHIVE_MARK)
-    return data_path(archive), posixpath.normpath(member) if mark else None
+    archive, mark, member = str(path.keys if isinstance(path, StorePath) else path).partition(ARCHIVE_MARK)
+    file = StorePath(path.scheme, PurePosixPath(archive)) if isinstance(path, StorePath) else data_path(archive)
+    return file, posixpath.normpath(member) if mark else None
 
 
 def decompressed(path: DataPath, work: DataPath) -> DataPath:

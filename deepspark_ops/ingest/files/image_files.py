@@ -154,7 +154,9 @@ def visible_files(folder: DataPath) -> Iterator[str]:
     a circle of links would be endless. Memory holds only the names of a folder and of the folders above.
     """
     if isinstance(folder, StorePath):
-        yield from (name for name in objects_below(folder) if not any(map(_is_hidden, name.split("/"))))
+        names = (name for name in objects_below(folder) if not any(map(_is_hidden, name.split("/"))))
+        # A driver's files have the order that the driver's own walk gives: tasks take images by number.
+        yield from sorted(names, key=lambda name: name.split("/")) if folder.is_on_driver else names
         return
     yield from _visible_files(os.fspath(folder), "", follows_links=True)
 

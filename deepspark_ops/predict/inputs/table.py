@@ -198,7 +198,7 @@ def _several(
     batch: pa.RecordBatch, inputs: Sequence[tuple[str, str]], ids: list[str], config: BundleInputConfig
 ) -> Iterator[InputRecord]:
     """Yield the rows of a bundle with several inputs: a cell is an image, a path, a list of numbers or a number."""
-    root = _root_folder(config)
+    root = images_folder(config)
     cells = {name: batch.column(column).to_pylist() for name, column in inputs}
     for row, id_of_row in enumerate(ids):
         yield InputRecord(id_of_row, {name: _content(column[row], root) for name, column in cells.items()})
@@ -212,14 +212,15 @@ def _content(cell: Any, root: DataPath) -> Content | None:
     return joined(root, cell) if isinstance(cell, str) else vector_of(cell)
 
 
-def _root_folder(config: BundleInputConfig) -> DataPath:
+def images_folder(config: BundleInputConfig) -> DataPath:
+    """Return the folder of the relative paths in a table or list."""
     return config.root_folder or (config.input if config.input.is_dir() else config.input.parent)
 
 
 def _images(
     column: pa.Array, ids: list[str] | None, numbers: list[str], config: BundleInputConfig
 ) -> Iterator[InputRecord]:
-    root = _root_folder(config)
+    root = images_folder(config)
     for row, cell in enumerate(column.to_pylist()):
         value, name = cell, None
         if isinstance(cell, dict):  # an image of the Hugging Face Hub: {bytes, path}

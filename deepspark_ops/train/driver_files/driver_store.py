@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -32,9 +33,11 @@ class DriverStore:
 
     Attributes:
         address: The driver's file server.
+        idle: Connections for the next calls, for processes that read many small files; None: each call makes one.
     """
 
     address: FileServerAddress
+    idle: list[ServerConnection] | None = field(default=None, repr=False, compare=False)
 
     def entry(self, key: str) -> Entry | None:
         """See ``Store``."""
@@ -43,17 +46,14 @@ class DriverStore:
         return None if fields is None else Entry(key, **fields)
 
     def entries(self, key: str, *, is_deep: bool) -> list[Entry]:
-        """Refuse: manifests name all files that a worker reads."""
-        raise OSError(errno.ENOTSUP, "the driver sends single files, and no lists of folders", key)
+        """See ``Store``."""
+        with self._connected() as server:
+            content = server.repeat(partial(_list, key=key, is_deep=is_deep))
+        return [Entry(f"{key}/{name}", *fields) for name, *fields in json.loads(content)]
 
     def opened(self, key: str) -> BinaryIO:
         """See ``Store``."""
-        entry = self.entry(key)
-        if entry is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
-        if entry.is_folder:
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), key)
-        return cast(BinaryIO, _DriverFile(self, key, entry.n_bytes))
+        return cast(BinaryIO, _DriverFile(self, key, *self._first(key)))
 
     def version(self, key: str) -> str:
         """See ``Store``."""
@@ -95,35 +95,49 @@ class DriverStore:
 
     def read(self, key: str, offset: int) -> bytes:
         """Return a piece of a file from ``offset`` on, at most ``PIECE_BYTES``; empty at the end of the file."""
-        return bytes(next(self._pieces(key, offset), b""))
+        with self._connected() as server:
+            return server.repeat(partial(_read, key=key, offset=offset))[0]
+
+    def _first(self, key: str) -> tuple[bytes, int]:
+        """Return the first piece of a file, and the bytes of the whole file."""
+        with self._connected() as server:
+            return server.repeat(partial(_read, key=key, offset=0))
 
     def _pieces(self, key: str, offset: int) -> Iterator[memoryview]:
         """Yield the content from ``offset`` on; a piece is valid until the next piece."""
         room = memoryview(bytearray(PIECE_BYTES))
         with self._connected() as server:
-            while n_bytes := server.repeat(partial(_read, key=key, offset=offset, room=room)):
+            while n_bytes := server.repeat(partial(_receive, key=key, offset=offset, room=room)):
                 yield room[:n_bytes]
                 offset += n_bytes
 
     @contextmanager
     def _connected(self) -> Iterator[ServerConnection]:
-        connection = ServerConnection(self.address, "this worker")
-        connection.limit_bytes = PIECE_BYTES
+        try:
+            connection = (self.idle or []).pop()
+        except IndexError:
+            connection = ServerConnection(self.address, "this worker")
+            connection.limit_bytes = PIECE_BYTES
+        is_whole = False
         try:
             yield connection
+            is_whole = True
         finally:
-            connection.close()
+            if self.idle is not None and is_whole:
+                self.idle.append(connection)
+            else:
+                connection.close()
 
 
 class _DriverFile(io.RawIOBase):
     """A file of the driver's disk, read piece after piece."""
 
-    def __init__(self, store: DriverStore, key: str, n_bytes: int) -> None:
+    def __init__(self, store: DriverStore, key: str, first_piece: bytes, n_bytes: int) -> None:
         self._store = store
         self._key = key
         self._n_bytes = n_bytes
         self._position = 0
-        self._piece = b""
+        self._piece = first_piece
         self._piece_offset = 0
 
     def readable(self) -> bool:
@@ -134,6 +148,8 @@ class _DriverFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         index = self._position - self._piece_offset
+        if self._position >= self._n_bytes:
+            return 0
         if not 0 <= index < len(self._piece):
             self._piece, self._piece_offset, index = self._store.read(self._key, self._position), self._position, 0
         content = self._piece[index : index + len(buffer)]
@@ -153,9 +169,33 @@ def _answer(connection: Connection, request: Mapping[str, Any]) -> Any:
     return _checked(call_once(connection, request, 0, 0), str(request["path"]))
 
 
-def _read(connection: Connection, _: bool, *, key: str, offset: int, room: memoryview) -> int:
+def _read(connection: Connection, _: bool, *, key: str, offset: int) -> tuple[bytes, int]:
+    """Return a piece of a file, and the bytes of the whole file."""
+    answer = _answer(connection, {"call": "read", "path": key, "offset": offset})
+    room = memoryview(bytearray(answer["n_bytes"]))
+    _receive_piece(connection, key, room)
+    return room.tobytes(), answer["total_bytes"]
+
+
+def _receive(connection: Connection, _: bool, *, key: str, offset: int, room: memoryview) -> int:
     """Receive a piece into ``room``; return the number of bytes."""
     _answer(connection, {"call": "read", "path": key, "offset": offset})
+    return _receive_piece(connection, key, room)
+
+
+def _list(connection: Connection, _: bool, *, key: str, is_deep: bool) -> bytes:
+    """Receive the list of a folder, over a single connection: the connection keeps the list."""
+    content, total_bytes = bytearray(), 1
+    while len(content) < total_bytes:
+        request = {"call": "list", "path": key, "is_deep": is_deep, "offset": len(content)}
+        answer = _answer(connection, request)
+        total_bytes, room = answer["total_bytes"], memoryview(bytearray(answer["n_bytes"]))
+        _receive_piece(connection, key, room)
+        content += room
+    return bytes(content)
+
+
+def _receive_piece(connection: Connection, key: str, room: memoryview) -> int:
     frame = expect_frame(connection, wire.CHUNK)
     connection.receive_into(room[: frame.payload_bytes], f"a piece of {key}")
     return frame.payload_bytes

@@ -5,7 +5,8 @@ and ``reason`` is an error. Content travels in pieces. Each piece is a call of i
 new connection, and a broken transfer goes on from the last piece.
 
     look     the size, the time of change, and whether the path is a folder; null without a file
-    read     offset -> n_bytes, then a CHUNK frame of this size; 0 bytes at the end of the file
+    read     offset -> n_bytes, and total_bytes of the file, then a CHUNK frame of n_bytes; 0 bytes at the file's end
+    list     is_deep, offset -> the same for the list of a folder, JSON: [name, bytes, time of change, is a folder], ...
     write    upload, offset, n_bytes and sha256 of the whole file, then a CHUNK frame; the last piece makes the file
 """
 

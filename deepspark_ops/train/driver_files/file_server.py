@@ -7,11 +7,12 @@ driver's disk. A path outside the folders of the run is refused, also behind a s
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from deepspark_ops.train.driver_files.uploads import END_OF_FILES, UploadPiece, 
 _OTHER_PORT: Final = (
     "the server uses the port after the ports of the exchange: give another listen_port, or 0 (chosen by the system)"
 )
-_CALLS: Final = ("look", "read", "write")
+_CALLS: Final = ("look", "read", "list", "write")
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,12 @@ class _FileSession:
         self._folders = folders
         self._uploads = uploads
         self._room = memoryview(b"")
+        self._list_bytes = b""
 
     def run(self) -> None:
         """Answer calls until the other side closes the connection."""
         connection = self._connection
-        calls = dict(zip(_CALLS, (self._look, self._read, self._write), strict=True))
+        calls = dict(zip(_CALLS, (self._look, self._read, self._list, self._write), strict=True))
         try:
             while (frame := connection.wait_frame()) is not None:
                 request = self._request(frame)
@@ -169,16 +171,24 @@ class _FileSession:
         self._connection.send_json(wire.ANSWER, {"entry": entry})
 
     def _read(self, request: Mapping[str, Any]) -> None:
-        offset = request.get("offset")
-        if not isinstance(offset, int) or not 0 <= offset < END_OF_FILES:
-            msg = f"read: offset={offset!r}; expected the first byte of the piece"
-            raise ProtocolError(msg)
-        handle, _ = regular_handle(self._folders.to_read(request["path"]))
+        offset = _offset(request)
+        handle, total_bytes = regular_handle(self._folders.to_read(request["path"]))
         try:
             content = os.pread(handle, PIECE_BYTES, offset)
         finally:
             os.close(handle)
-        self._connection.send_json(wire.ANSWER, {"n_bytes": len(content)})
+        self._send_piece(offset, content, total_bytes)
+
+    def _list(self, request: Mapping[str, Any]) -> None:
+        """Send a piece of a list; the first piece makes the list, and the connection keeps the list."""
+        offset = _offset(request)
+        path = self._folders.to_read(request["path"])
+        if offset == 0:
+            self._list_bytes = json.dumps(list(_entries(path, is_deep=request.get("is_deep") is True))).encode()
+        self._send_piece(offset, self._list_bytes[offset : offset + PIECE_BYTES], len(self._list_bytes))
+
+    def _send_piece(self, offset: int, content: bytes, total_bytes: int) -> None:
+        self._connection.send_json(wire.ANSWER, {"n_bytes": len(content), "total_bytes": total_bytes})
         self._connection.send(Frame(wire.CHUNK, offset=offset, count=len(content)), content)
 
     def _write(self, request: Mapping[str, Any]) -> None:
@@ -197,6 +207,32 @@ class _FileSession:
         content = self._room[: frame.payload_bytes]
         self._connection.receive_into(content, "a piece of a file")
         return content
+
+
+def _offset(request: Mapping[str, Any]) -> int:
+    offset = request.get("offset")
+    if not isinstance(offset, int) or not 0 <= offset < END_OF_FILES:
+        msg = f"{request['call']}: offset={offset!r}; expected the first byte of the piece"
+        raise ProtocolError(msg)
+    return offset
+
+
+def _entries(folder: Path, *, is_deep: bool, prefix: str = "") -> Iterator[tuple[str, int, int, bool]]:
+    """Yield name, bytes, time of change (ns) and whether it is a folder; ``is_deep``: all files below, no folders.
+
+    A link to a folder below ``folder`` is a file of a deep list, unless the link is directly in ``folder``.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            is_folder = entry.is_dir(follow_symlinks=not (is_deep and prefix))
+            if is_folder and is_deep:
+                yield from _entries(folder / entry.name, is_deep=True, prefix=f"{prefix}{entry.name}/")
+                continue
+            try:
+                status = entry.stat()
+            except OSError:  # a link to a missing file
+                status = entry.stat(follow_symlinks=False)
+            yield f"{prefix}{entry.name}", 0 if is_folder else status.st_size, status.st_mtime_ns, is_folder
 
 
 def _is_path(value: object) -> bool:

@@ -89,6 +89,14 @@ def with_local_means(nets: Sequence[caffe_pb2.NetParameter], dataset: DataPath |
         layer.transform_param.mean_file = str(copy.folder / mean.name)
 
 
+def hidden_sources(error: Exception) -> DataError:
+    """Return the error of a run without an ingested dataset on a host that does not see the nets' sources."""
+    return DataError(
+        f"{error}; on host {socket.gethostname()}: only an ingested dataset comes from the driver: run deepspark"
+        " ingest and give --dataset, or put the nets' sources where all hosts see them"
+    )
+
+
 def reading_note(dataset: DataPath | None, n_bytes: int) -> tuple[str, bool]:
     """Return a note on a host that reads the driver's dataset, and whether the note is a warning; else an empty note.
 

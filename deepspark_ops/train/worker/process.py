@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -18,7 +17,7 @@ from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.data.batches import LeasedBatches, Ring
 from deepspark_ops.train.data.device_batches import DeviceBatches
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
-from deepspark_ops.train.driver_files.on_host import local_state, reading_note
+from deepspark_ops.train.driver_files.on_host import hidden_sources, local_state, reading_note
 from deepspark_ops.train.driver_files.sent_files import files_sent
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import load_run, read_config
@@ -78,11 +77,7 @@ def _run_on_host(task: WorkerTask) -> tuple[Run, Path | None]:
     except (CaffeImportError, DataError) as error:
         if files is None or read_config(RunPaths(task.run_dir).config).dataset is not None:
             raise
-        msg = (
-            f"{error}; on host {socket.gethostname()}: only an ingested dataset comes from the driver: run deepspark"
-            " ingest and give --dataset, or put the nets' sources where all hosts see them"
-        )
-        raise DataError(msg) from error
+        raise hidden_sources(error) from error
     if files is None or files.hidden_run is None or state is None or state.is_relative_to(task.run_dir):
         return run, state
     return run, local_state(state, files)

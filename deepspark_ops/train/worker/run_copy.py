@@ -38,15 +38,27 @@ def with_folder_on_host(settings: Mapping[str, Any], parent: Path) -> Mapping[st
     """
     if FILES not in settings or _sees_folder(Path(settings["work"]), settings[MARK]):
         return settings
-    root, copy = Path(settings["run_dir"]), parent / f"deepspark-run-{settings[MARK]}"
-    (copy / "work").mkdir(parents=True, exist_ok=True)
-    for name, content in settings[FILES].items():
-        _write(copy / name, _moved(content, root, copy) if name.endswith(_MOVED) else content)
+    root = Path(settings["run_dir"])
+    copy = copy_run(root, settings[FILES], parent / f"deepspark-run-{settings[MARK]}")
+    (copy / "work").mkdir(exist_ok=True)
     paths = {"run_dir": str(copy), "work": str(copy / "work"), HIDDEN_RUN: str(root)}
     state = settings["start_state"]
     if state and (name := str(Path(state).relative_to(root))) in settings[FILES]:
         paths["start_state"] = str(copy / name)
     return {**settings, **paths}
+
+
+def copy_run(root: Path, files: Mapping[str, bytes], copy: Path) -> Path:
+    """Write files of a run's folder into a copy, with paths of the copy, and return the copy.
+
+    Args:
+        root: The run's folder on the driver's disk.
+        files: Name -> content.
+        copy: The copy's folder; another process may write the same copy now.
+    """
+    for name, content in files.items():
+        _write(copy / name, _moved(content, root, copy) if name.endswith(_MOVED) else content)
+    return copy
 
 
 def _sees_folder(work: Path, mark: str) -> bool:

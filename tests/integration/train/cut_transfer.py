@@ -25,13 +25,13 @@ def hide_and(then: Callable[[], None] | None, executor: Path, *folders: Path) ->
 
 def kill_in_first_transfer(died: Path) -> None:
     """Have this process killed in the middle of its first shard, unless another process was killed before."""
-    read = driver_store._read
+    receive = driver_store._receive
 
-    def read_or_die(*arguments: Any, key: str, offset: int, room: memoryview) -> int:
+    def receive_or_die(*arguments: Any, key: str, offset: int, room: memoryview) -> int:
         if key.endswith("data.mdb") and offset > 0:
             with suppress(FileExistsError):
                 died.touch(exist_ok=False)
                 os.kill(os.getpid(), signal.SIGKILL)
-        return read(*arguments, key=key, offset=offset, room=room)
+        return receive(*arguments, key=key, offset=offset, room=room)
 
-    driver_store._read = read_or_die
+    driver_store._receive = receive_or_die

@@ -1,4 +1,4 @@
-"""Two hosts with two workers each, which share nothing but a cable each: a tree of centers, and other stages.
+"""Two hosts with two workers each, which share nothing but a cable each: a tree of centers.
 
 The hosts are namespaces of this machine, with a network, a shared memory, and empty folders in place of dataset, runs
 and copies. Takes minutes, and needs the right to make namespaces (root has it); `make test-cluster` runs it.
@@ -10,8 +10,6 @@ import logging
 import os
 import secrets
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -20,7 +18,6 @@ from pathlib import Path
 import pytest
 
 import deepspark_ops as ds
-from tests.integration.predict.small_bundles import make_small_bundle
 from tests.integration.train.namespaces import HOST, Room, rooms
 from tests.integration.train.test_bare_hosts import DIGITS
 from tests.integration.train.test_cluster import REGISTERED, spark_class, standalone_master, worker_arguments
@@ -80,27 +77,6 @@ class TwoHosts:
             "overrides": f"max_iter: {MAX_ITER} test_interval: {MAX_ITER} snapshot: {MAX_ITER}",
         }
         return Job(folder, **{**fields, **options})
-
-    def run_folder(self, name: str) -> Path:
-        return self._runs / name
-
-    def hidden_folder(self, name: str) -> Path:
-        """Return a new folder that the hosts do not see."""
-        folder = self._runs / name
-        folder.mkdir()
-        return folder
-
-    def stage(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in tasks of the hosts."""
-        return subprocess.run(
-            [sys.executable, "-m", "deepspark_ops.command.cli", *words, "--master", self._master],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
 
     def shared_memory(self, host: Room) -> list[str]:
         """Return the files of centers in a host's shared memory."""
@@ -186,26 +162,6 @@ def test_a_host_whose_center_and_workers_are_killed_begins_anew_at_the_root(two_
     assert transports(job) == {"tree": 6}
     assert len(job.events("worker_lost")) == 2
     assert [two_hosts.shared_memory(host) for host in two_hosts.hosts] == [[], []]
-
-
-def test_tasks_of_other_stages_name_the_host_that_does_not_see_their_files(
-    two_hosts: TwoHosts, flat: tuple[float, float]
-) -> None:
-    run = two_hosts.run_folder("flat")
-    evaluated = two_hosts.stage("evaluate", str(run))
-    assert evaluated.returncode == 2, evaluated.stdout
-    assert f"does not see run_dir={run}, weights={run}/snapshots/" in evaluated.stdout
-    assert not (run / "evaluation").exists()
-    bundle = make_small_bundle(two_hosts.hidden_folder("bundles"), "regression")
-    rows = two_hosts.hidden_folder("inputs") / "rows.csv"
-    rows.write_text("x0,x1,x2,x3\n" + "1,2,3,4\n" * 8)
-    output = two_hosts.hidden_folder("outputs") / "answers"
-    predicted = two_hosts.stage("predict", str(bundle), str(rows), "--output", str(output))
-    assert predicted.returncode == 2, predicted.stdout
-    assert f"does not see bundle={bundle}, input={rows}, output={output.parent}/.answers." in predicted.stdout
-    assert list(output.parent.iterdir()) == []
-    shown = evaluated.stdout + predicted.stdout
-    assert "Traceback" not in shown, shown
 
 
 def _goes_on(job: Job) -> bool:

@@ -28,6 +28,15 @@ def test_a_python_error_inside_a_java_one_is_what_happened() -> None:
     assert spark_failure(ValueError(""), master="yarn", task="worker") == "ValueError"
 
 
+def test_an_error_of_this_program_is_what_happened_and_not_its_cause() -> None:
+    text = (
+        f"{CALL}Traceback (most recent call last):\n  File x\nFileNotFoundError: [Errno 2] shard\n\nThe above exception"
+        " was the direct cause of the following exception:\n\nTraceback (most recent call last):\n  File y\n"
+        "deepspark_ops.errors.DataError: shard missing; ingest again\n\tat org.apache.spark.Executor\n"
+    )
+    assert said(text) == "deepspark_ops.errors.DataError: shard missing; ingest again"
+
+
 def test_a_job_that_was_submitted_while_spark_stopped_says_that_the_application_was_ended() -> None:
     error = RuntimeError(": org.apache.spark.SparkException: Task not serializable")
     text = spark_failure(error, master="spark://h:7077", task="worker", has_stopped=True)

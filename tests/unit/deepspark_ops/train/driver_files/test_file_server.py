@@ -15,7 +15,8 @@ import pytest
 
 from deepspark_ops.errors import ConfigError, DataError, ExchangeUnavailable, HandshakeFailed, ProtocolError
 from deepspark_ops.exchange.transport.connection import ServerConnection
-from deepspark_ops.stores.staging import Staging
+from deepspark_ops.ingest.files.image_files import visible_files
+from deepspark_ops.stores.staging import Staging, stage, use_staging
 from deepspark_ops.stores.store_path import on_driver, use_driver_store
 from deepspark_ops.train.driver_files import driver_store, file_server, uploads
 from deepspark_ops.train.driver_files.driver_store import DriverStore
@@ -90,6 +91,34 @@ def test_a_worker_with_another_secret_or_another_certificate_is_refused(server: 
             relay.entry(str(tmp_path / "data" / "shard"))
 
 
+def test_folders_are_listed_in_pieces_as_a_walk_of_the_disk_finds_them(
+    plain_server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_server, "PIECE_BYTES", 64)
+    pictures = tmp_path / "data" / "pictures"
+    for name in ("b.png", "a/1.png", "a-b/1.png", "a/deep/2.png", "a/.hidden/3.png", "gr\udcfcn.png", "notes.txt"):
+        (pictures / name).parent.mkdir(parents=True, exist_ok=True)
+        (pictures / name).write_bytes(name.encode(errors="surrogateescape"))
+    (pictures / "linked").symlink_to(pictures / "a")
+    (pictures / "a" / "loop").symlink_to(pictures)
+    (pictures / "a" / "gone.png").symlink_to(tmp_path / "nowhere")
+    there = on_driver(pictures)
+    names = list(visible_files(pictures))
+    assert len(names) == 12
+    assert list(visible_files(there)) == names
+    assert list(there.entries()) == sorted(path.name for path in pictures.iterdir())
+    assert [path.name for path in there.iterdir() if path.is_dir()] == ["a", "a-b", "linked"]
+    assert there.entries(is_deep=True)["a/1.png"].n_bytes == 7
+    use_staging(Staging(tmp_path / "copies"))
+    held = stage(there / "a-b")
+    assert [path.read_bytes() for path in held.folder.rglob("*.png")] == [b"a-b/1.png"]
+    held.release()
+    with pytest.raises(NotADirectoryError):
+        (there / "b.png").entries()
+    with pytest.raises(PermissionError, match="reads for workers only in"):
+        on_driver(tmp_path).entries()
+
+
 @pytest.mark.parametrize("name", ["secret", "data/../secret", "data/link", "", "data/../../etc/passwd"])
 def test_a_path_outside_of_the_shared_folders_is_refused(plain_server: FileServer, tmp_path: Path, name: str) -> None:
     store = DriverStore(plain_server.address)
@@ -117,8 +146,6 @@ def test_only_outputs_are_written_and_only_regular_files_are_read(plain_server: 
         store.read(str(tmp_path / "data" / "none"), 0)
     with pytest.raises(OSError, match="workers remove no file of the driver"):
         on_driver(tmp_path / "data" / "shard").unlink()
-    with pytest.raises(OSError, match="no lists of folders"):
-        on_driver(tmp_path / "data").entries()
     assert (tmp_path / "data" / "shard").read_bytes() == CONTENT
 
 
