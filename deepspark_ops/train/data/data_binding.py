@@ -281,7 +281,7 @@ def dataset_orders(
         order: As in TrainConfig.
         n_workers: Each worker has several pieces per epoch.
         seed: Decides shuffled orders.
-        staged_bytes: Room on each host for copies of shards in a store, if the room is too small for all shards.
+        staged_bytes: Room on each host for copies of shards of a store or of the driver, if not all shards fit.
     """
     orders: dict[str, DatasetOrder] = {}
     is_sequence = any(layer.type in _SEQUENCE_TYPES for layer in net.layers)
@@ -305,7 +305,7 @@ def dataset_orders(
             piece = ceil(piece / leased.batch_size) * leased.batch_size
         counts = tuple(shard.n_samples for shard in dataset.shards)
         mixed = 0
-        if staged_bytes is not None and dataset.is_staged and dataset.manifest is not None and chosen == "shuffled":
+        if staged_bytes is not None and dataset.manifest is not None and chosen == "shuffled":
             largest = max(shard.n_bytes for shard in dataset.manifest.shards)
             # Half of the room: the next shards are fetched while these are read, and a worker may be behind.
             mixed = min(MOST_MIXED_SHARDS, max(1, (staged_bytes // largest - 1) // 2))

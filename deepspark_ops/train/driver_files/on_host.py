@@ -114,4 +114,7 @@ def reading_note(dataset: DataPath | None, n_bytes: int) -> tuple[str, bool]:
     if n_bytes <= cache.n_bytes:
         return text, False
     limit = size_text(cache.n_bytes)
-    return f"{text}; staging_size={limit} holds a part of the shards, so that shards come again: raise it", True
+    return (
+        f"{text}; staging_size={limit} holds a part of the shards, so that each comes about once an epoch: raise it",
+        True,
+    )

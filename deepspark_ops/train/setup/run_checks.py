@@ -71,7 +71,7 @@ def check_data(run: Run) -> dict[str, DatasetOrder]:
             order=config.order,
             n_workers=config.n_workers,
             seed=run.random_seed,
-            staged_bytes=room_for_training(layers, tests),
+            staged_bytes=room_for_training(run),
         )
     finally:
         run.binding.close()

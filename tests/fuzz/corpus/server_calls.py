@@ -142,6 +142,7 @@ def _file_calls(_: Path) -> list[bytes]:
     return [
         _lines({"call": "look", "path": f"{_FOLDER}/data/shard"}, {"call": "look", "path": f"{_FOLDER}/data"}),
         _lines({"call": "read", "path": f"{_FOLDER}/data/shard", "offset": 2}),
+        _lines({"call": "list", "path": f"{_FOLDER}/data", "is_deep": True, "offset": 0}),
         _lines({"call": "write", **piece}, whole, {"call": "look", "path": output}),
     ]
 

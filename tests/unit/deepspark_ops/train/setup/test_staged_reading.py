@@ -67,6 +67,17 @@ def test_the_cost_of_little_room_is_told_and_few_shards_are_mixed(dataset, tmp_p
     assert fetched_text(run, 3 * n_shards, 3 * 2**20).startswith(said)
 
 
+@pytest.mark.parametrize(("master", "mixed_shards"), [("local[2]", 0), ("yarn", 3)])
+def test_hosts_of_a_cluster_may_read_copies_of_the_drivers_dataset(dataset, tmp_path, master, mixed_shards):
+    local, source = tmp_path / "set", tmp_path / "d" / "list.txt"
+    ingest(IngestConfig(source=source, output=local, test_fraction=0.1, samples_per_shard=4), tmp_path / "work2")
+    found, _ = prepared(local, tmp_path, 7.2, master=master)
+    assert found.orders["train"].mixed_shards == mixed_shards
+    assert len([text for text in found.notes if "each host that reads copies" in text]) == (mixed_shards > 0)
+    again, _ = prepared(local, tmp_path, 7.2, master=master, staging_size="1GiB")
+    assert again.orders["train"].mixed_shards == 0
+
+
 def test_two_workers_need_more_than_a_shard_each_and_file_order_has_no_groups(dataset, tmp_path):
     found, _ = prepared(dataset, tmp_path, 1.5)
     assert found.orders["train"].mixed_shards == 1
