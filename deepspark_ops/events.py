@@ -39,6 +39,8 @@ MAX_EVENT_BYTES = 1 << 20
 """The exchange refuses longer lines; producers of events send summaries and write files."""
 DRIVER = -1
 """``worker`` of an event without a worker."""
+NOT_OUTPUTS = ("test_net", "n_samples", "seconds")
+"""Fields of an ``evaluation`` event besides the outputs of the test net."""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,12 @@ def _header(progress: RunProgress, now: float) -> dict[str, Any]:
         "steps_per_s": progress.steps_per_s(),
         "loss": progress.mean_loss(),
         "tests": [
-            {"net": net, "clock": event.clock, "outputs": net_outputs(event)}
+            {
+                "net": net,
+                "clock": event.clock,
+                "n_samples": event.data.get("n_samples") or None,
+                "outputs": net_outputs(event),
+            }
             for net, event in sorted(progress.tests.items())
         ],
         "origin": progress.first_time,

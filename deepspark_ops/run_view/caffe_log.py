@@ -13,18 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from caffe_import.files.prototxt import read_net, read_solver
 from caffe_import.net.layer_registry import Phase
 from caffe_import.net.output_weights import output_weights
 from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.events import Event, read_events
+from deepspark_ops.events import NOT_OUTPUTS, Event, read_events
 from deepspark_ops.run_paths import RunPaths
-
-_NOT_OUTPUTS: Final = ("test_net", "seconds")
-"""Fields of an ``evaluation`` event besides the net's outputs."""
 
 
 def caffe_log_lines(run: RunPaths) -> Iterator[str]:
@@ -140,7 +137,7 @@ class _CaffeLog:
         began = event.time - float(event.data.get("seconds", 0.0))
         title = f"Iteration {event.clock}, Testing net (#{net})"
         yield self._line(event, "solver.cpp:330", title, time=began)
-        values = {name: value for name, value in event.data.items() if name not in _NOT_OUTPUTS}
+        values = {name: value for name, value in event.data.items() if name not in NOT_OUTPUTS}
         for text in _output_lines(values, self._test_outputs[net]):
             yield self._line(event, "solver.cpp:397", f"    Test net {text}")
 

@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.events import DRIVER, Event
+from deepspark_ops.events import DRIVER, NOT_OUTPUTS, Event
 
 SECONDS = ("compute_s", "data_s", "exchange_s")
 """Parts of a worker's time since its last report: computing, waiting for data, exchanging."""
 WORKER_NUMBERS = ("loss", "learning_rate", "images_per_s", *SECONDS, "staleness", "distance", "memory_bytes")
 HOST_NUMBERS = ("cpu", "memory", "gpu", "gpu_memory", "network_bytes_per_s", "disk_bytes_per_s")
 SERVER_NUMBERS = ("exchanges_per_s", "bytes_per_s", "staleness", "lost_updates")
-_NO_OUTPUT = ("test_net", "seconds")
 _UNREPORTED = array("d", [math.nan])
 """In a column, NaN stands for a missing number, infinity for a value that is not finite."""
 Floats = npt.NDArray[np.float64]
@@ -297,7 +296,7 @@ class _LastReports:
 
 def net_outputs(event: Event) -> dict[str, float]:
     """Return the scalar outputs of an ``evaluation`` event by name; values that are not finite as NaN."""
-    numbers = {name: number_of(value) for name, value in event.data.items() if name not in _NO_OUTPUT}
+    numbers = {name: number_of(value) for name, value in event.data.items() if name not in NOT_OUTPUTS}
     return {name: value for name, value in numbers.items() if value is not None}
 
 

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deepspark_ops.events import Event
+from deepspark_ops.events import NOT_OUTPUTS, Event
 from deepspark_ops.run_view.progress import RunProgress, WorkerStanding
 from deepspark_ops.run_view.series import SECONDS, number_of
 
@@ -139,7 +139,7 @@ def _server_line(data: Mapping[str, Any]) -> Text:
 
 
 def _evaluation(event: Event) -> str:
-    numbers = {name: value for name, value in event.data.items() if name not in ("test_net", "seconds")}
+    numbers = {name: value for name, value in event.data.items() if name not in NOT_OUTPUTS}
     shown = " ".join(f"{name}={value:.4f}" for name, value in numbers.items() if isinstance(value, float))
     return f"test at clock={event.clock:,}: {shown}"
 

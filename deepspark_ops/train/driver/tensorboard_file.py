@@ -21,7 +21,7 @@ from typing import Any
 
 from caffe_import.files.blob_proto import varint
 from caffe_import.files.crc32c import masked_crc32c
-from deepspark_ops.events import Event
+from deepspark_ops.events import NOT_OUTPUTS, Event
 
 _SERVER_TAGS = ("exchanges_per_s", "bytes_per_s", "overlaps", "staleness", "lost_updates")
 _LOSS_TAGS = (
@@ -88,8 +88,7 @@ def scalars_of(event: Event) -> dict[str, float]:
         return {f"exchange/{tag}": value for tag, value in numbers.items()}
     if event.kind == "evaluation":
         head = f"test_{event.data.get('test_net', 0)}"
-        hidden = ("test_net", "seconds")
-        return {f"{head}/{tag}": value for tag, value in _numbers(event.data).items() if tag not in hidden}
+        return {f"{head}/{tag}": value for tag, value in _numbers(event.data).items() if tag not in NOT_OUTPUTS}
     return {}
 
 

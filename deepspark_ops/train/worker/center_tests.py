@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from deepspark_ops.exchange.state.state_file import write_state
 from deepspark_ops.exchange.transport.link import WorkerLink
-from deepspark_ops.train.data.batch_source import BatchSource
+from deepspark_ops.train.data.batch_source import BatchSource, Feeds
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import Model
 from deepspark_ops.train.worker.progress import ProgressLines
@@ -46,9 +46,11 @@ class CenterTests:
         for net in range(self._plan.n_test_nets):
             began = self._now()
             sums: dict[str, npt.NDArray[np.float64]] = {}
-            n_batches = 0
+            n_batches, batch_sizes = 0, list[int]()
             self._model.begin_test(net, params)
-            with closing(self._model.test(net, self._batches.test_batches(net, ordinal))) as tested:
+            with closing(
+                self._model.test(net, _noted(self._batches.test_batches(net, ordinal), batch_sizes))
+            ) as tested:
                 for outputs in tested:
                     n_batches += 1
                     self._show_life()
@@ -58,7 +60,8 @@ class CenterTests:
                         self._progress.debug(clock, self._model.test_debug_lines(net), test_net=net)
             self._model.write_test_outputs(net)
             means = self._reported(net, {name: total / n_batches for name, total in sums.items()})
-            self._progress.send("evaluation", clock, test_net=net, **means, seconds=round(self._now() - began, 3))
+            about = {"test_net": net, "n_samples": sum(batch_sizes), "seconds": round(self._now() - began, 3)}
+            self._progress.send("evaluation", clock, **means, **about)
 
     def _reported(self, net: int, means: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, Any]:
         """Return a test's mean outputs for the event; large outputs go to a file and have a summary."""
@@ -75,6 +78,13 @@ class CenterTests:
         if now - self._last_sign >= HEARTBEAT_S:
             self._last_sign = now
             self._link.heartbeat()
+
+
+def _noted(batches: Iterable[Feeds], sizes: list[int]) -> Iterator[Feeds]:
+    """Yield the batches, and add the samples of each to ``sizes``; 0 for a net without data."""
+    for feeds in batches:
+        sizes.append(len(next(iter(feeds.values()), ())))
+        yield feeds
 
 
 def _summary(mean: npt.NDArray[np.float64], file: str) -> dict[str, Any]:

@@ -36,7 +36,9 @@ RUN = (
     Event("worker_lost", 260, 1, {"reason": "silent for 30 s"}, 1030.0),
     loss(0, 300, 1034.0, loss="nan"),
     Event("worker_joined", 310, 1, {"transport": "shm"}, 1036.0),
-    Event("evaluation", 400, 0, {"test_net": 0, "accuracy": 0.975, "loss": 0.08, "seconds": 0.1}, 1043.0),
+    Event(
+        "evaluation", 400, 0, {"test_net": 0, "accuracy": 0.975, "loss": 0.08, "n_samples": 90, "seconds": 0.1}, 1043.0
+    ),
     loss(1, 400, 1044.0, loss=0.25),
 )
 

@@ -58,7 +58,7 @@ def test_an_answer_is_json_without_any_number_that_json_has_not(tmp_path) -> Non
     assert json.loads(json.dumps(answer, allow_nan=False)) == json.loads(json.dumps(answer))
     assert (answer["clock"], answer["max_iter"], answer["share"]) == (400, 1000, 0.4)
     assert (answer["loss"], answer["seconds_left"], answer["images_per_s"]) == (None, 60.0, 200.0)  # one loss is NaN
-    assert answer["tests"] == [{"net": 0, "clock": 400, "outputs": {"accuracy": 0.975, "loss": 0.08}}]
+    assert answer["tests"] == [{"net": 0, "clock": 400, "n_samples": 90, "outputs": {"accuracy": 0.975, "loss": 0.08}}]
     drawn = {(line["chart"], line["name"]): line for line in answer["lines"]}
     assert drawn["loss", "worker 0"]["value"] == [2.4, 0.6, None]
     assert drawn["loss", "worker 1"]["clock"] == [100, 260, 400]

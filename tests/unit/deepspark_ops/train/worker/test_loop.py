@@ -104,7 +104,7 @@ class CountingModel:
     def test(self, net: int, batches: Iterable[Feeds]) -> Generator[Mapping[str, np.ndarray], None, None]:
         for feeds in batches:
             self.tested.append(self.center)
-            yield {"accuracy": feeds["batch"] / 10, "per_class": np.array([1.0, feeds["batch"]], np.float32)}
+            yield {"accuracy": feeds["batch"][0] / 10, "per_class": np.array([1.0, feeds["batch"][0]], np.float32)}
 
     def test_debug_lines(self, net: int) -> list[str]:
         return [f"    [Forward] net {net}"] if self.explains else []
@@ -133,7 +133,7 @@ class AtMostThree:
     def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
         self.asked.append((net, ordinal))
         for i in range(2):
-            yield {"batch": np.float32(2 * ordinal + i)}
+            yield {"batch": np.full(7, 2 * ordinal + i, np.float32)}
 
     def leases(self) -> dict[str, dict[str, int]]:
         return {"train": {"5": 17}}
@@ -337,6 +337,7 @@ def test_tests_run_before_their_step_on_the_own_parameters_and_once_more_at_the_
     # Means over the two batches 2k and 2k + 1.
     assert [event.data["accuracy"] for event in evaluations[::2]] == pytest.approx([0.05, 0.25, 0.45])
     assert evaluations[-1].data["per_class"] == [1.0, 4.5]
+    assert {event.data["n_samples"] for event in evaluations} == {14}
 
 
 def test_state_is_sent_before_the_next_step_with_the_data_position(tmp_path: Path) -> None:
