@@ -9,6 +9,10 @@ best of ``--rounds`` counts. All figures are seconds of processor time:
 - ``filter_s``: the list with a filter of three conditions (limit 0.3 s);
 - ``page_s``: the first page of a list as HTML, without the answer;
 - ``refresh_s``: the list for an open page that refreshes itself, from rows that such pages share;
+- ``overview_s``: the first answer of *Look over many* with 1,000 runs, and its page as HTML;
+- ``drawing_s``: the main thread of Chromium, from that page to the drawn scatter and parallel coordinates; 0 without
+  Chromium;
+- ``scatter_s``: both (limit 2 s);
 - ``twenty_pages``: share of a core for twenty open pages that refresh themselves (limit 0.1), by reckoning.
 """
 
@@ -22,9 +26,11 @@ import pstats
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +43,13 @@ from deepspark_ops.run_index.index_file import write_index  # noqa: E402
 from deepspark_ops.run_index.listing import KnownRun  # noqa: E402
 from deepspark_ops.run_label.label import RunLabel, write_label  # noqa: E402
 from deepspark_ops.run_paths import RunPaths  # noqa: E402
+from tests.browser import browser_page, find_chromium  # noqa: E402
 from tests.reference.evaluations import evaluation, write_evaluation  # noqa: E402
 
 DAG = "deepspark_train"
 KINDS = 40
 """Runs that differ; the other runs are copies."""
-LIMITS = {"first_s": 1.0, "filter_s": 0.3, "twenty_pages": 0.1}
+LIMITS = {"first_s": 1.0, "filter_s": 0.3, "scatter_s": 2.0, "twenty_pages": 0.1}
 OPEN_PAGES = 20
 FILTER = "accuracy>0.9 and workers=2 and net~alex"
 
@@ -54,6 +61,9 @@ def write_run(folder: Path, number: int) -> None:
     n_workers, strategy = 1 + number % 4, ("easgd", "sync", "local_sgd")[number % 3]
     config = {"solver": "/s/lenet_solver.prototxt", "comm_period": 4, "strategy": strategy, "dataset": "/d/digits"}
     run.config.write_text(json.dumps(config), encoding="utf-8")
+    run.net.write_text(f'name: "net {number % 2}"\n', encoding="utf-8")
+    rates = f"base_lr: {0.001 * (1 + number % 7)}\nmomentum: 0.9\nweight_decay: {0.0001 * (1 + number % 5)}\n"
+    run.solver.write_text(f'net: "net.prototxt"\nlr_policy: "fixed"\nmax_iter: 2000\n{rates}', encoding="utf-8")
     net = ("LeNet", "AlexNet")[number % 2]
     start = {"stage": "train", "status": "started", "net": net, "n_workers": n_workers, "strategy": strategy}
     events = [Event("stage", 0, DRIVER, {**start, "max_iter": 2000, "n_params": 431_080}, 1000.0)]
@@ -101,7 +111,9 @@ def run_name(number: int) -> str:
 
 def measure(home: Path, *, profile: bool) -> dict[str, float]:
     """Answer the list in this process, and return the processor times."""
+    from deepspark_ops.operators.pages.lists.overview import OverviewPage
     from deepspark_ops.operators.pages.lists.runs import REFRESH_MS, SHARED_S, RunsPage, query_of
+    from deepspark_ops.run_index.many_runs import MOST_RUNS
 
     names = sorted(path.name for path in (home / "runs" / DAG).iterdir())
     known_runs = [KnownRun(DAG, name, "success", 1e9 + at, 1e9 + at, 1e9 + at + 60) for at, name in enumerate(names)]
@@ -131,9 +143,49 @@ def measure(home: Path, *, profile: bool) -> dict[str, float]:
     assert 0 < answer["found"] < len(known_runs)
     page.answer({DAG}, plain)
     refresh_s = seconds(lambda: page.answer({DAG}, plain, is_refresh=True))
+    overview = OverviewPage(Places(home, home), page)
+    overview_s = seconds(lambda: overview.answer({DAG}, plain))
+    looked_over = answer
+    assert len(looked_over["runs"]) == MOST_RUNS
+    overview_s += seconds(partial(overview.page, looked_over, nonce="n"))
+    drawing_s = drawing_seconds(overview.page(looked_over, nonce="n"), looked_over) if find_chromium() else 0.0
     twenty_pages = again_s / SHARED_S + OPEN_PAGES * (refresh_s + page_s) / (REFRESH_MS / 1e3)
     times = {"first_s": first_s, "again_s": again_s, "page_s": page_s, "filter_s": filter_s}
-    return {**times, "refresh_s": refresh_s, "twenty_pages": twenty_pages}
+    scatter = {"overview_s": overview_s, "drawing_s": drawing_s, "scatter_s": overview_s + drawing_s}
+    return {**times, "refresh_s": refresh_s, **scatter, "twenty_pages": twenty_pages}
+
+
+def drawing_seconds(page: str, answer: dict[str, Any]) -> float:
+    """Return the processor time of Chromium's main thread for a page of many runs, until the charts are drawn."""
+    from deepspark_ops.operators.pages.static_files import chart_library, static_file
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.partition("?")[0].rpartition("/")[2]
+            file = chart_library() if name == chart_library().name else static_file(name)
+            is_data = "format=json" in self.path
+            content = file.read_bytes() if file else (json.dumps(answer) if is_data else page).encode()
+            kind = {".js": "text/javascript", ".css": "text/css"}.get(file.suffix if file else "", "text/html")
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json" if is_data else kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *arguments: Any) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with browser_page() as tab:
+        tab.call("Performance.enable", timeDomain="threadTicks")
+        tab.goto(f"http://127.0.0.1:{server.server_port}/")
+        tab.wait_until("document.querySelectorAll('#parallel polyline').length > 900")
+        tab.wait_until("document.querySelectorAll('#scatter .point').length > 900")
+        metrics = {row["name"]: row["value"] for row in tab.call("Performance.getMetrics")["metrics"]}
+        assert tab.troubles == [], tab.troubles
+    server.shutdown()
+    return float(metrics["TaskDuration"])
 
 
 def measured_in_process(home: Path) -> dict[str, float]:
