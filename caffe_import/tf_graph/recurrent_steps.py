@@ -11,6 +11,7 @@ from caffe_import.net.shapes.recurrence import RecurrentOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import EmitRequest
 from caffe_import.tf_graph.fixed_weights import computed_once, in_graph, is_fixed
+from caffe_import.tf_graph.weight_product import times_weights, transposed
 
 UNROLLED_STEPS = 32
 """Sequences of up to so many steps are unrolled, as Caffe does. At 64 to 128 steps a loop takes 0.9 to 1.3 times as
@@ -57,7 +58,7 @@ def run_steps(
 def _product_of_step(weights: tf.Tensor, n_streams: int) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return the function of W_h h; its gradient is that of h alone."""
     is_transposed = n_streams >= STREAMS_TO_TRANSPOSE
-    factor = in_graph(computed_once(_transposed, weights) if is_transposed else weights)
+    factor = in_graph(computed_once(transposed, weights) if is_transposed else weights)
 
     def with_gradient(hidden: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         rows = tf.matmul(hidden, factor, transpose_b=not is_transposed)
@@ -65,11 +66,6 @@ def _product_of_step(weights: tf.Tensor, n_streams: int) -> Callable[[tf.Tensor]
 
     product: Callable[[tf.Tensor], tf.Tensor] = tf.custom_gradient(with_gradient)
     return product
-
-
-def _transposed(weights: tf.Tensor) -> tf.Tensor:
-    """Return the transposed matrix in memory: TensorFlow would leave a transposition of two axes to each product."""
-    return tf.transpose(weights[tf.newaxis], (0, 2, 1))[0]
 
 
 def _with_gradient_of_weights(
@@ -142,12 +138,12 @@ def _looped(driven: tf.Tensor, conts: tf.Tensor, states: States, step: Step) -> 
 def _inputs_of_steps(request: EmitRequest, options: RecurrentOptions) -> tf.Tensor:
     """Return for each step W_x x_t + b (+ W_static x_static), (T, N, rows)."""
     sequence = tf.reshape(request.bottoms[0].caffe, (-1, options.n_inputs))
-    weights, bias = map(in_graph, request.params[:2])
-    driven = tf.nn.bias_add(tf.matmul(sequence, weights, transpose_b=True), bias)
+    weights, bias = request.params[:2]
+    driven = tf.nn.bias_add(times_weights(sequence, weights), in_graph(bias))
     driven = tf.reshape(driven, (options.n_steps, options.n_streams, -1))
     if options.n_static:
         static = tf.reshape(request.bottoms[2].caffe, (options.n_streams, options.n_static))
-        driven += tf.matmul(static, in_graph(request.params[2]), transpose_b=True)
+        driven += times_weights(static, request.params[2])
     return driven
 
 

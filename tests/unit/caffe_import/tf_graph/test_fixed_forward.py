@@ -199,6 +199,22 @@ def test_large_weights_are_no_constants_of_the_graph() -> None:
     assert n_captured == [0, 1]
 
 
+def test_a_matrix_of_weights_is_transposed_once() -> None:
+    layer = 'layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 3 } }'
+    net = net_of(DATA + layer, phase="TEST")
+    vector = params_of(net)
+    blobs = net.params.views(vector.astype(np.float64))
+    expected = X.reshape(N, -1).astype(np.float64) @ blobs["ip[0]"].T + blobs["ip[1]"]
+    fixed, prepared = compile_fixed_forward(net, vector, n_threads=1), compile_prepared_forward(net, n_threads=1)
+    of_prepared = prepared.run(prepared.prepared(vector), {"x": X}, layer_state={}).blobs["ip"]
+    for scores in (fixed({"x": X})["ip"], of_prepared):
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    for graph in (fixed.graph, prepared.graphs.of_pass):
+        (matmul,) = (operation for operation in graph.get_operations() if operation.type == "MatMul")
+        assert not matmul.get_attr("transpose_b")
+        assert "Transpose" not in operations(graph)
+
+
 def test_wrong_feeds_are_named() -> None:
     net = net_of(text("kernel_size: 3"), phase="TEST")
     forward = compile_fixed_forward(net, params_of(net), n_threads=1)
