@@ -57,11 +57,11 @@ def make_samples(n, *, seed):
     return images.astype(np.uint8), labels
 
 
-def write_split(root, split, images, labels):
-    """Write one split as two LMDB shards, so that reading crosses a border."""
+def write_split(root, split, images, labels, n_shards=2):
+    """Write one split as LMDB shards, two so that reading crosses a border."""
     folder = DatasetPaths(root).split(split)
     shards = []
-    for number, rows in enumerate(np.array_split(np.arange(len(images)), 2)):
+    for number, rows in enumerate(np.array_split(np.arange(len(images)), n_shards)):
         path = folder / f"{split}-{number:05d}.lmdb"
         write_lmdb_shard(
             path, [(sample_key(row, "x"), encode_datum(images[row], int(labels[row]))) for row in rows.tolist()]
@@ -97,11 +97,11 @@ def write_split(root, split, images, labels):
     )
 
 
-def make_dataset(root, *, n_train=160, n_test=53):
-    """Write both splits; return their samples by split."""
+def make_dataset(root, *, n_train=160, n_test=53, n_shards=2):
+    """Write both splits, the training set as so many shards; return their samples by split."""
     samples = {"train": make_samples(n_train, seed=1), "test": make_samples(n_test, seed=2)}
     for split, (images, labels) in samples.items():
-        write_split(root, split, images, labels)
+        write_split(root, split, images, labels, n_shards if split == "train" else 2)
     return samples
 
 

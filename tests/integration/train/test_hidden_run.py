@@ -5,6 +5,7 @@ Needs the right to make mount namespaces (root has it); `make test-cluster` runs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -60,12 +61,12 @@ def test_workers_that_do_not_see_the_runs_folder_train_and_go_on_from_a_snapshot
 class HiddenRun:
     """A training with two workers on a host that sees neither the run's folder nor the dataset."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: int) -> None:
         self.data, self.run, self.executor, self.staging = (
             folder / name for name in ("data", "run", "executor", "staging")
         )
         self._folder = folder
-        make_dataset(self.data, n_train=640)
+        make_dataset(self.data, **{"n_train": 640, **options})
         self.executor.mkdir()
 
     def train(self, *, then: Callable[[], None] | None = None, restarts: int = 0, **fields: Any) -> None:
@@ -110,6 +111,19 @@ def test_a_cache_smaller_than_the_dataset_is_enough(hidden: HiddenRun) -> None:
     assert RunPaths(hidden.run).snapshot_iterations() == [40]
     assert 0 < len(hidden.check_copies()) < len(hidden.shards())
     assert any("holds a part of the shards" in text for text in hidden.texts(warning=True))
+
+
+def test_an_epoch_with_a_small_cache_fetches_each_shard_about_once(tmp_path: Path) -> None:
+    skip_without_mount_namespaces()
+    hidden = HiddenRun(tmp_path, n_train=1280, n_shards=8)  # forty minibatches of 32 are an epoch
+    train, test = (read_manifest(hidden.data / split).shards for split in ("train", "test"))
+    room = int(4.5 * max(shard.n_bytes for shard in train)) + sum(shard.n_bytes for shard in test)
+    overrides = "max_iter: 80 test_interval: 1000 test_initialization: false"
+    # A shard has four pieces, which the workers take.
+    hidden.train(staging_size=room, master="local-cluster[4,1,1024]", n_workers=4, overrides=overrides)
+    (text,) = [text for text in hidden.texts() if text.startswith("fetched from")]
+    (copies,) = re.findall(r"([0-9]+) copies of shards, each of 10 shards", text)
+    assert 8 <= int(copies) <= 24, "two epochs, and a worker behind the others may fetch a shard once more"
 
 
 def test_a_worker_killed_in_the_middle_of_a_transfer_leaves_no_half_shard(
