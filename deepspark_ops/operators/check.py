@@ -22,7 +22,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params
-from deepspark_ops.operators.ingest import chosen_dataset
+from deepspark_ops.operators.ingest import chosen_dataset, named_source
 from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.promote import ModelArguments, promote_config, skip, skip_judged_data
 from deepspark_ops.operators.tasks.run_plan import DECIDED_VERSION, Places, is_ingested
@@ -104,7 +104,7 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
             dataset = self.path("dataset") or chosen_dataset(values, self.places)
             run = StageRun(run_dir, dataset, self._production(context))
             if self.dataset_asset is not None:
-                skip_judged_data(context, run, promote_config(self), str(values.get("source")))
+                skip_judged_data(context, run, promote_config(self), named_source(values))
             config = checked_config(values, run, self.places)
             if problem := setting_problem():
                 on_line(logging.WARNING, problem)
@@ -143,7 +143,7 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
         if missed := missed_text(context["dag_run"], run_dir, os.environ):
             skip(context, missed)
         sources = {event.source for event in events}
-        source = self.values().get("source")
+        source = named_source(self.values())
         if sources and self.places.place_of(source) not in {self.places.place_of(other) for other in sources}:
             skip(context, f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {source}")
 

@@ -138,7 +138,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
                 self._wait(run, run.dataset, until)
         if self._skips_judged_data:
             # Files that are newer may hold what they held.
-            skip_judged_data(context, run, promote_config(self), str(self.values()["source"]))
+            skip_judged_data(context, run, promote_config(self), named_source(self.values()))
         if self._asset is not None:
             self._announce(context, self._asset, run.dataset)
         return output
@@ -181,7 +181,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
         first two tasks with the same end both insert the alias's association with the Asset. Airflow (3.3) then fails a
         task for good: "UNIQUE constraint failed: asset_alias_asset".
         """
-        extra = {"dataset": str(dataset), **_manifest_digests(dataset), "source": str(self.values()["source"])}
+        extra = {"dataset": str(dataset), **_manifest_digests(dataset), "source": named_source(self.values())}
         sent = stored_events(context, asset, newest=EVENTS_LOOKED_AT)
         if any(is_announced_by(event, dataset) for event in sent):
             self.log.info("the event of this dataset was sent before")
@@ -212,6 +212,11 @@ class DeepSparkIngestOperator(SparkStageOperator):
         """Return the digests of the dataset's manifests."""
         assert run.dataset is not None, "else nothing is ingested"
         return _manifest_digests(run.dataset)
+
+
+def named_source(values: Mapping[str, Any]) -> str:
+    """Return what an event of the Asset names as its raw data: the source, or a query that names its tables itself."""
+    return str(values.get("source") or values.get("query") or "")
 
 
 def chosen_dataset(values: Mapping[str, Any], places: Places) -> Path | None:

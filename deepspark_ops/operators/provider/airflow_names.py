@@ -53,7 +53,9 @@ else:
             self.delay = delay
 
         def evaluate(self, exception: BaseException, try_number: int, *_: Any, **__: Any) -> RetryDecision:
-            """Return whether this try has a next try."""
+            """Return whether the end of a stage has a next try; Airflow's own settings decide about other failures."""
+            if not isinstance(exception, SystemExit):
+                return RetryDecision.default()
             return RetryDecision.retry(self.delay) if try_number <= self.retries else RetryDecision.fail()
 
 

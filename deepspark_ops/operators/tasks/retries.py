@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from deepspark_ops.operators.provider.airflow_names import GROWING_DELAY
+from deepspark_ops.operators.provider.airflow_names import GROWING_DELAY, OwnTries
 
 OWN_RETRIES = 2
 """Tries after the first of a task that fails by itself, but for a user's mistake, which has none."""
@@ -23,7 +23,7 @@ def stage_retries() -> dict[str, Any]:
 
     A task that cannot reach the API server at the start, or loses the heartbeats, is tried again after half a minute,
     then ever later. The tries take at least 7 minutes in all. With some settings of Airflow the task needs no tries
-    (docs/evidence/reliability.md).
+    (docs/evidence/reliability.md). A stage that fails by itself has fewer: ``own_retries``, from Airflow 3.3 on.
 
     Example:
         .. code-block:: python
@@ -35,4 +35,5 @@ def stage_retries() -> dict[str, Any]:
         "retry_delay": OWN_DELAY,
         "retry_exponential_backoff": GROWING_DELAY,
         "max_retry_delay": timedelta(minutes=5),
+        **({} if OwnTries is None else {"retry_policy": OwnTries(OWN_RETRIES, OWN_DELAY)}),
     }

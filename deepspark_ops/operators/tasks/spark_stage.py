@@ -203,7 +203,7 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         _refuse_set_properties(self.conf or {})
         for name in TEMPLATED:
             setattr(self, f"_{name}", getattr(self, name) or None)
-        hook = StageSubmitHook(conn_id=self._conn_id)
+        hook = StageSubmitHook(conn_id=self._conn_id, deploy_mode=self._deploy_mode)
         self._look_at_stores(hook)
         config = self.stage_config(context, run, hook.master)
         config_path = run.config_path(stage_of(self.module))

@@ -178,8 +178,9 @@ def ends_plainly(execute: _Execute) -> _Execute:
 
     Airflow logs the traceback of every exception, ``AirflowFailException`` included, but not of an exit. Airflow tries
     an exit again like any failure. A retry policy of the task, set here, prevents a retry after a mistake of the user.
-    The policy limits a failed stage to ``own_retries`` retries, fewer than for a lost task (``retries.py``). Airflow
-    before 3.3 lacks such policies, so mistakes stay exceptions. Outside a running task all errors stay exceptions.
+    With ``stage_retries()`` the policy limits a failed stage to ``own_retries`` retries, fewer than for a lost task;
+    without it the task's own ``retries`` and ``retry_delay`` count. Airflow before 3.3 lacks such policies, so mistakes
+    stay exceptions. Outside a running task all errors stay exceptions.
 
     Example::
 
@@ -202,9 +203,9 @@ def ends_plainly(execute: _Execute) -> _Execute:
             is_mistake = isinstance(error, AirflowFailException)
             if not is_running_task() or not (is_mistake or type(error) is AirflowException):
                 raise  # a skip or a reschedule is no failure
-            is_limited = _limit_retries(context["ti"].task, 0 if is_mistake else own_retries(self))
-            if is_mistake and not is_limited:
+            if is_mistake and OwnTries is None:
                 raise
+            _limit_retries(context["ti"].task, is_mistake=is_mistake)
             self.log.error("%s", error)  # noqa: TRY400 - the message is whole
             raise TaskEnd(str(error), USER_MISTAKE if is_mistake else FAILED) from None
         self.output_of_task = output if isinstance(output, Mapping) else {}
@@ -231,12 +232,12 @@ def _task_of_process() -> tuple[str, int]:
     return instance.task_id, -1 if map_index is None else map_index
 
 
-def _limit_retries(task: Any, retries: int) -> bool:
-    """Limit the retries of the task from now on; return whether Airflow has retry policies."""
-    if OwnTries is None:
-        return False
-    task.retry_policy = OwnTries(retries, OWN_DELAY)
-    return True
+def _limit_retries(task: Any, *, is_mistake: bool) -> None:
+    """Prevent retries after a mistake of the user; limit the retries of a task with ``stage_retries()``."""
+    if is_mistake:
+        task.retry_policy = OwnTries(0, OWN_DELAY)
+    elif OwnTries is not None and isinstance(task.retry_policy, OwnTries):
+        task.retry_policy = OwnTries(own_retries(task), OWN_DELAY)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ from deepspark_ops.operators.provider.airflow_names import (
     TaskDeferred,
 )
 from deepspark_ops.operators.tasks import process_stage, spark_stage, stage_run
-from deepspark_ops.operators.tasks.retries import OWN_DELAY
+from deepspark_ops.operators.tasks.retries import OWN_DELAY, stage_retries
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator, StageSubmitHook
 from deepspark_ops.operators.tasks.stage_arguments import argument_fields
@@ -432,7 +432,7 @@ class Ingestion:
         output = type(operator).execute.__wrapped__(operator, values)
         events = [values["outlet_events"][outlet].extra for outlet in operator.outlets]
         announced = {name: output[name] for name in ("dataset", "train_digest", "test_digest")}
-        assert events in ([], [{**announced, "source": "list.txt"}])
+        assert events in ([], [{**announced, "source": arguments.get("query", "list.txt")}])
         if not dies:
             self.events += [SimpleNamespace(extra=extra, timestamp=SLOT) for extra in events]
         return events
@@ -463,6 +463,20 @@ def test_a_dataset_is_announced_once(ingestion: Ingestion) -> None:
     assert ingestion.try_once() == []
     ingestion.train()
     assert ingestion.try_once() == []
+
+
+def test_the_event_of_a_query_without_a_source_names_the_query(ingestion: Ingestion) -> None:
+    assert ingestion.try_once(source=None, query="SELECT * FROM parquet.`/data/rows`")
+
+
+def test_a_retraining_on_a_query_hears_of_the_dataset_of_its_query_alone(
+    places: Places, dag: DAG, checked: list[StageConfig]
+) -> None:
+    rows = "SELECT * FROM parquet.`/data/rows`"
+    operator = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET, source=None, query=rows)
+    assert execute(operator, context(dag, events=events_of(DATASET, rows)))["dataset"]
+    with pytest.raises(AirflowSkipException, match=r"this DAG retrains on SELECT \* FROM parquet"):
+        execute(operator, context(dag, events=events_of(DATASET, "list.txt")))
 
 
 def test_a_dataset_that_an_ingestion_without_the_asset_made_and_a_training_used_is_announced(
@@ -853,7 +867,7 @@ def test_a_running_task_ends_with_its_message_and_an_exit(
     dag: DAG, capsys: pytest.CaptureFixture[str], error: Exception, code: int, retries: int
 ) -> None:
     pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a mistake is an exception")
-    operator = _Failing(task_id="failing", dag=dag)
+    operator = _Failing(task_id="failing", dag=dag, **stage_retries())
     operator.error = error
     given = {"ti": SimpleNamespace(task=operator)}
     with set_current_context(given), pytest.raises(TaskEnd, match=r"^why$") as caught:
@@ -864,11 +878,34 @@ def test_a_running_task_ends_with_its_message_and_an_exit(
     decided = [operator.retry_policy.evaluate(caught.value, number, 4) for number in (1, 2, 3, 4)]
     assert [one.action.value for one in decided] == ["retry"] * retries + ["fail"] * (4 - retries)
     assert {one.retry_delay for one in decided[:retries]} <= {OWN_DELAY}
+    assert stage_retries()["retry_policy"].evaluate(AirflowException("lost"), 4, 4).action.value == "default"
+
+
+def test_a_failed_stage_has_the_retries_of_its_task_and_a_mistake_has_none(dag: DAG) -> None:
+    pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a mistake is an exception")
+    from airflow.sdk import RetryDecision, RetryPolicy
+
+    class Patient(RetryPolicy):
+        def evaluate(self, *_: Any, **__: Any) -> RetryDecision:
+            return RetryDecision.retry(timedelta(minutes=10))
+
+    patient = Patient()
+    for policy in (None, patient):
+        operator = _Failing(task_id=f"failing_{policy is None}", dag=dag, retries=5, retry_policy=policy)
+        given = {"ti": SimpleNamespace(task=operator)}
+        operator.error = StageFailed("why", 1)
+        with set_current_context(given), pytest.raises(TaskEnd):
+            execute(operator, given)
+        assert operator.retry_policy is policy
+        operator.error = ConfigError("why")
+        with set_current_context(given), pytest.raises(TaskEnd) as caught:
+            execute(operator, given)
+        assert operator.retry_policy.evaluate(caught.value, 1, 5).action.value == "fail"
 
 
 def test_a_stage_may_say_that_it_is_not_tried_again(dag: DAG) -> None:
     pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a failure is an exception")
-    operator = _Failing(task_id="failing", dag=dag)
+    operator = _Failing(task_id="failing", dag=dag, **stage_retries())
     operator.error, operator.own_retries = StageFailed("why", 1), 0
     given = {"ti": SimpleNamespace(task=operator)}
     with set_current_context(given), pytest.raises(TaskEnd) as caught:

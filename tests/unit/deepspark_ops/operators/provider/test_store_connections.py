@@ -222,10 +222,15 @@ def test_spark_submit_gets_the_credentials_by_its_environment_alone(
     assert ("executors on other hosts need credentials of their own" in log) is not is_local
 
 
-def test_a_driver_on_another_host_gets_no_credentials(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("mode", "arguments"), [("cluster", {}), ("client", {"deploy_mode": "cluster"})], ids=["connection", "argument"]
+)
+def test_a_driver_on_another_host_gets_no_credentials(
+    places: Places, monkeypatch: pytest.MonkeyPatch, mode: str, arguments: dict[str, str]
+) -> None:
     connect(monkeypatch, "aws_default", "aws", ENDPOINT, **KEYS)
     with pytest.raises(AirflowFailException, match=r"^store_conn_id=aws_default: .* deploy mode cluster"):
-        submitted(places, monkeypatch, "yarn", "cluster", store_conn_id="aws_default")
+        submitted(places, monkeypatch, "yarn", mode, store_conn_id="aws_default", **arguments)
     assert not (places.root / "seen.json").exists()
 
 
