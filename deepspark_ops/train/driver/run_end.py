@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.train.setup.folder_guard import prepared_files, put_back
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.snapshot import UNCHANGED
@@ -38,6 +43,38 @@ def is_done(run: Run, start: Start) -> bool:
         )
     _LOG.info("finished already: clock=%d max_iter=%d snapshots=%s", start.clock, max_iter, run.paths.snapshots)
     return True
+
+
+def keep_record(paths: RunPaths, earlier: Mapping[Path, bytes]) -> None:
+    """Put the files of a finished run back if it was prepared again with other inputs; warn that nothing is trained.
+
+    Args:
+        paths: Of the run, prepared again.
+        earlier: ``prepared_files`` before.
+    """
+    if other := _other_inputs(paths, earlier):
+        put_back(earlier)
+        _LOG.warning(
+            "this run has trained with another %s: nothing is trained now, and its folder stays as it was; to train,"
+            " give another run_dir or remove the folder",
+            " and another ".join(other),
+        )
+
+
+def _other_inputs(paths: RunPaths, earlier: Mapping[Path, bytes]) -> list[str]:
+    """Return which inputs differ; none in a folder that was moved, whose files have other paths."""
+    now = prepared_files(paths.root)
+
+    def field(files: Mapping[Path, bytes], path: Path, name: str) -> Any:
+        return json.loads(files[path]).get(name) if path in files else None
+
+    if field(earlier, paths.config, "run_dir") != field(now, paths.config, "run_dir"):
+        return []
+    prototxts = {path for path in (*earlier, *now) if path.suffix == ".prototxt"}
+    changed = {path for path in prototxts if earlier.get(path) != now.get(path)}
+    has_other_data = field(earlier, paths.dataset, "train_digest") != field(now, paths.dataset, "train_digest")
+    differs = {"solver": paths.solver in changed, "net": bool(changed - {paths.solver}), "dataset": has_other_data}
+    return [name for name, is_other in differs.items() if is_other]
 
 
 def check_result(

@@ -22,7 +22,7 @@ from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.processes.cluster_network import choose_listen_address, choose_protection, stays_on_host
 from deepspark_ops.train.driver.early_stop import EarlyStop
-from deepspark_ops.train.driver.run_end import check_result, is_done, unchanged_text
+from deepspark_ops.train.driver.run_end import check_result, is_done, keep_record, unchanged_text
 from deepspark_ops.train.driver.run_folder import check_presence, removal_named, sole_owner
 from deepspark_ops.train.driver.run_report import (
     report_end,
@@ -36,7 +36,7 @@ from deepspark_ops.train.driver.run_signals import RunSignals, watch_run
 from deepspark_ops.train.driver.run_watch import RunWatch
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.driver.worker_slots import Slots, SlotWatch
-from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
+from deepspark_ops.train.setup.folder_guard import nothing_left_on_error, prepared_files
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
@@ -112,6 +112,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
     """
     with ExitStack() as stack:
         stack.enter_context(sole_owner(config.run_dir))
+        earlier = prepared_files(config.run_dir)
         began = stack.enter_context(nothing_left_on_error(config.run_dir))
         prepared = prepare_run(config)
         run = prepared.run
@@ -119,6 +120,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
         run = with_restored_step(run, start.state)
         stack.callback(shutil.rmtree, run.paths.work, ignore_errors=True)
         if is_done(run, start):
+            keep_record(run.paths, earlier)
             return
         address = choose_listen_address(config.listen_address, config.master)
         protection = choose_protection(

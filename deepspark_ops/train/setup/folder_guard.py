@@ -1,4 +1,4 @@
-"""Restores a run's folder if preparing or starting the run fails."""
+"""Restores a run's folder if preparing or starting the run fails, or if nothing is left to train."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ def _put_back(root: Path, names: Collection[str] | None, contents: Mapping[Path,
     for path in list(root.iterdir()):
         if path.name not in names:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    put_back(contents)
+
+
+def put_back(contents: Mapping[Path, bytes]) -> None:
+    """Write the files of ``prepared_files`` again where they have other content now."""
     for path, content in contents.items():
         if not path.is_file() or regular_bytes(path, max_bytes=LIST_BYTES) != content:
             with write_whole(path) as temporary:

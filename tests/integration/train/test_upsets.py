@@ -27,6 +27,7 @@ from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.train.data.batches import LeasedBatches
 from deepspark_ops.train.data.sample_cache import SampleCache
 from deepspark_ops.train.driver.run_end import is_done
+from deepspark_ops.train.setup.folder_guard import prepared_files
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.start import plan_start
 from tests.integration.small_run import make_dataset
@@ -231,6 +232,29 @@ def test_max_iter_of_an_edited_solver(dataset: Path, tmp_path: Path, caplog: pyt
         " train less, give another run_dir"
     ]
     assert run.paths.snapshot_iterations() == [10, 14, 20, 30]
+
+
+def test_a_finished_run_names_other_inputs_and_keeps_its_record_of_the_training(
+    dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_for_solver(tmp_path / "run", dataset, "SGD")
+    train_in_processes(config)
+    kept = prepared_files(config.run_dir)
+
+    def warnings_of(**changes: Any) -> list[str]:
+        caplog.clear()
+        train_in_processes(config.model_copy(update=changes))
+        assert prepared_files(config.run_dir) == kept
+        return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+    assert warnings_of() == []
+    make_dataset(tmp_path / "other", n_train=128)
+    changes = {"dataset": tmp_path / "other", "overrides": "base_lr: 0.3"}
+    (warning,) = warnings_of(**changes)
+    assert warning == (
+        "this run has trained with another solver and another dataset: nothing is trained now, and its folder stays as"
+        " it was; to train, give another run_dir or remove the folder"
+    )
 
 
 def test_a_run_that_diverges_fails_with_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
