@@ -117,7 +117,7 @@ def test_times_are_in_the_readers_zone_with_utc_as_title(page: Page, airflow: Ai
         page.call("Emulation.setTimezoneOverride", timezoneId="")
     utc = datetime.fromisoformat(shown[0])
     local = utc.astimezone(ZoneInfo("Asia/Kathmandu"))
-    assert shown[1:] == [f"{local:%Y-%m-%d %H:%M}", f"{utc:%Y-%m-%d %H:%M} UTC"]
+    assert shown[1:] == [f"{local:%Y-%m-%d %H:%M}", f"{utc:%Y-%m-%d %H:%M:%S} UTC"]
 
 
 def test_the_list_of_a_live_run_refreshes_itself_and_keeps_the_ticks(
