@@ -116,6 +116,12 @@ class NetSpec:
                 return layer
         raise KeyError(name)
 
+    @property
+    def user_blobs(self) -> list[str]:
+        """Names of the blobs in the prototxt: all but the tops of automatic Split layers."""
+        splits = {top for layer in self.layers if layer.type == "Split" for top in layer.tops}
+        return [name for name in self.blob_shapes if name not in splits]
+
     def blob_shape(self, name: str) -> Shape:
         """Return a blob's shape.
 
@@ -123,8 +129,8 @@ class NetSpec:
             NetError: No such blob, with the net's blobs.
         """
         if name not in self.blob_shapes:
-            blob_names = ", ".join(self.blob_shapes)
-            msg = f'net "{self.name}" has no blob "{name}"; known: {blob_names}{did_you_mean(name, self.blob_shapes)}'
+            known = ", ".join(self.user_blobs)
+            msg = f'net "{self.name}" has no blob "{name}"; known: {known}{did_you_mean(name, self.user_blobs)}'
             raise NetError(msg)
         return self.blob_shapes[name]
 

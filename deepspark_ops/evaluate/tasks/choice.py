@@ -267,7 +267,7 @@ def _as_wished(net: NetSpec, wish: TaskWish, candidates: Sequence[ChosenTask]) -
     """Return the result of the blobs in ``wish``; the candidates complete the wish."""
     for name in (*wish.outputs, *((wish.target,) if wish.target else ())):
         if name not in net.blob_shapes:
-            msg = f'no blob "{name}" in net "{net.name}"; known: {", ".join(_names(net))}'
+            msg = f'no blob "{name}" in net "{net.name}"; known: {", ".join(net.user_blobs)}'
             raise ConfigError(msg + did_you_mean(name, net.blob_shapes))
     if wish.target is not None and origins(net)[wish.target].is_learned:
         msg = f"target_blob={wish.target}: the net learns it; give a top of a data layer, or what is made of one"
@@ -429,9 +429,3 @@ def _unused_label(net: NetSpec) -> str | None:
         if layer.definition.is_data:
             return layer.tops[1] if len(layer.tops) > 1 else None
     return None
-
-
-def _names(net: NetSpec) -> list[str]:
-    """Return the blobs by the user's names."""
-    splits = {top for layer in net.layers if layer.type == "Split" for top in layer.tops}
-    return [name for name in net.blob_shapes if name not in splits]

@@ -334,3 +334,13 @@ class TestDetails:
         assert net.layer("l").propagate_down == (True, False)
         assert net.layer("a").propagate_down == (False,)
         assert net.layer("a").needs_backward
+
+
+def test_an_unknown_blob_is_refused_with_the_blobs_of_the_prototxt() -> None:
+    net = parse_net(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 } } }'
+        + inner_product("a", "data", 2)
+        + inner_product("b", "data", 2)
+    )
+    with pytest.raises(NetError, match=r'^net "" has no blob "fc7"; known: data, a, b$'):
+        build_net_spec(net, phase="TEST").blob_shape("fc7")
