@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+from deepspark_ops.devices.host_gpus import VISIBLE
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.local_airflow.api import AirflowFailed, Api
 from deepspark_ops.local_airflow.dag_files import DAGS
@@ -36,8 +37,9 @@ _POLL_S = 0.2
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment in which ``deepspark ui`` and other commands use the session's folders."""
+    own = {name: value for name, value in os.environ.items() if name != VISIBLE}  # a worker in a thread sets it
     return {
-        **os.environ,
+        **own,
         "DEEPSPARK_AIRFLOW_HOME": str(folder / "airflow"),
         "DEEPSPARK_HOME": str(folder / "home"),
         "DEEPSPARK_RETRAIN_DEFAULTS": str(folder / "retrain.json"),
