@@ -145,12 +145,12 @@ class StageArguments:
         super().__init__(**{"multiple_outputs": cls.returns_mapping, **kwargs})
         self.output_of_task: Mapping[str, Any] = {}
         self.starts_run = run is None
-        self.run = run
+        self.run = _text_of_path(run)
         self._places = places
         self._refuses_unknown_conf = refuse_unknown_conf
         self.store_conn_id = store_conn_id
         for name, value in values.items():
-            setattr(self, _ATTRIBUTES.get(name, name), str(value) if isinstance(value, Path | StorePath) else value)
+            setattr(self, _ATTRIBUTES.get(name, name), _text_of_path(value))
         # What is left out need not be shown among the rendered templates.
         left_out = {name for name in _template_fields(cls) if getattr(self, name) is None}
         fields = tuple(name for name in cls.template_fields if name not in left_out)
@@ -165,7 +165,7 @@ class StageArguments:
         """
         _refuse_unknown(cls, kwargs)
         _refuse_wrong(cls, kwargs, kwargs.get("task_id"))
-        return PartialOperator(cls, super().partial(**kwargs))  # type: ignore[misc]
+        return PartialOperator(cls, super().partial(**kwargs), kwargs)  # type: ignore[misc]
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
         """Return a rendered template; a single expression keeps the type of the value."""
@@ -279,38 +279,43 @@ class StageArguments:
 
 
 class PartialOperator:
-    """Arguments of an operator before ``expand``; unknown names are refused when Airflow reads the DAG.
+    """Arguments of an operator before ``expand``; unknown and missing names are refused when Airflow reads the DAG.
 
     Airflow's own refusal comes without the nearest name, and for ``expand_kwargs`` when the task starts.
     """
 
-    def __init__(self, operator_class: type[StageArguments], partial: Any) -> None:
-        """Wrap what Airflow's ``partial`` returned."""
+    def __init__(self, operator_class: type[StageArguments], partial: Any, arguments: Mapping[str, Any]) -> None:
+        """Wrap what Airflow's ``partial`` returned for the arguments."""
         self._operator_class = operator_class
         self._partial = partial
+        groups = [group for group in (partial.kwargs.get("dag"), partial.kwargs.get("task_group")) if group]
+        defaults = [*(group.default_args for group in groups), arguments.get("default_args"), arguments]
+        self._arguments = {name: value for values in defaults for name, value in (values or {}).items()}
 
     def expand(self, **mapped: Any) -> Any:
         """Return the tasks, a task for each combination of the lists' elements.
 
         Raises:
-            ConfigError: An argument is unknown.
+            ConfigError: An argument is unknown or missing.
         """
-        self._refuse_unknown(mapped)
+        self._refuse_names([mapped])
         return self._partial.expand(**mapped)
 
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
         """Return the tasks, a task for each mapping of arguments.
 
         Raises:
-            ConfigError: An argument is unknown.
+            ConfigError: An argument is unknown or missing.
         """
         mappings = kwargs if isinstance(kwargs, Sequence) else ()
-        self._refuse_unknown(dict.fromkeys(name for names in mappings if isinstance(names, Mapping) for name in names))
+        self._refuse_names([names for names in mappings if isinstance(names, Mapping)])
         return self._partial.expand_kwargs(kwargs, strict=strict)
 
-    def _refuse_unknown(self, names: Iterable[str]) -> None:
+    def _refuse_names(self, mappings: Sequence[Mapping[str, Any]]) -> None:
         try:
-            _refuse_unknown(self._operator_class, names)
+            _refuse_unknown(self._operator_class, dict.fromkeys(name for names in mappings for name in names))
+            for names in mappings:
+                _refuse_missing(self._operator_class, {**self._arguments, **names})
         except ConfigError:
             self._partial._expand_called = True  # else Airflow warns of a task that was never mapped
             raise
@@ -399,7 +404,7 @@ def _refuse_missing(cls: type[StageArguments], values: Mapping[str, Any]) -> Non
     lines = [
         f"{cls.__name__} needs argument {name}: {fields[name].description}"
         for name in cls.required
-        if values[name] is None
+        if values.get(name) is None
     ]
     if lines:
         raise ConfigError("\n".join(lines))
@@ -423,6 +428,13 @@ def _refuse_wrong(cls: type[StageArguments], values: Mapping[str, Any], task_id:
         lines += wrong_values(model, {name: literals.pop(name) for name in model.model_fields if name in literals})
     if lines:
         raise ConfigError("\n".join(f"{cls.__name__}, task {task_id}: {line}" for line in lines))
+
+
+def _text_of_path(value: Any) -> Any:
+    """Return a path, or each path of a list, as text, which is a template; another value unchanged."""
+    if isinstance(value, list | tuple):
+        return [_text_of_path(item) for item in value]
+    return str(value) if isinstance(value, Path | StorePath) else value
 
 
 def _is_literal(value: Any) -> bool:

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Asset, BaseOperator
+from airflow.sdk import DAG, Asset, BaseOperator, TaskGroup
 from airflow.sdk.execution_time.task_runner import set_current_context
 from airflow.sdk.module_loading import import_string
 from jinja2 import UndefinedError
@@ -1097,6 +1097,30 @@ def test_every_wrong_value_has_a_line_and_values_of_templates_and_tasks_wait_for
         execute(
             operator_of(DeepSparkTrainOperator, dag, places, n_workers="{{ -1 }}"), context(dag, xcom=run.to_xcom())
         )
+
+
+def test_a_mapped_operator_without_a_needed_argument_is_refused_when_the_dag_is_read() -> None:
+    needs = r"^DeepSparkTrainOperator needs argument solver: "
+    with DAG("d", schedule=None):
+        with pytest.raises(ConfigError, match=needs):
+            DeepSparkTrainOperator.partial(task_id="a").expand(n_workers=[1, 2])
+        with pytest.raises(ConfigError, match=needs):
+            DeepSparkTrainOperator.partial(task_id="b").expand_kwargs([{"solver": "s"}, {"n_workers": 2}])
+        DeepSparkTrainOperator.partial(task_id="c").expand_kwargs(BaseOperator(task_id="earlier").output)
+        DeepSparkTrainOperator.partial(task_id="d", default_args={"solver": "s"}).expand(n_workers=[1, 2])
+        with TaskGroup("group", default_args={"solver": "s"}):
+            DeepSparkTrainOperator.partial(task_id="e").expand(n_workers=[1, 2])
+    with DAG("d", schedule=None, default_args={"solver": "s"}):
+        DeepSparkTrainOperator.partial(task_id="f").expand(n_workers=[1, 2])
+
+
+def test_a_path_is_a_template_as_a_run_and_in_a_list(places: Places, dag: DAG) -> None:
+    values = {**context(dag), "ds": "2026-11-27"}
+    evaluate = operator_of(DeepSparkEvaluateOperator, dag, places, run=Path("runs/{{ ds }}"))
+    assert rendered(evaluate, values).stage_run(values).run_dir == places.root / "runs/2026-11-27"
+    weights = [Path("a.caffemodel"), Path("b-{{ ds }}.caffemodel")]
+    train = rendered(operator_of(DeepSparkTrainOperator, dag, places, weights=weights), values)
+    assert train.weights == ["a.caffemodel", "b-2026-11-27.caffemodel"]
 
 
 def test_a_mapped_value_is_checked_in_its_task(places: Places, dag: DAG) -> None:
