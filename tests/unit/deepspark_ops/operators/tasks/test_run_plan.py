@@ -89,7 +89,7 @@ def test_digest_follows_the_objects_of_a_store(monkeypatch: pytest.MonkeyPatch) 
         def opened(self, place: str) -> io.BytesIO:
             return io.BytesIO(b"a,b\n")
 
-    monkeypatch.setattr(StorePath, "_store", lambda _: Bucket())
+    monkeypatch.setattr(StorePath, "store", lambda _: Bucket())
     for source, key in (("s3://b/photos", "b/photos/dog/1.png"), ("s3://b/train.csv", "b/train.csv")):
         listing._listed.cache_clear()
         before = ingest_digest(ingest_config(data_path(source)))
