@@ -113,6 +113,18 @@ def test_a_comparison_that_is_over_says_which_trials_failed(client: Any, airflow
     assert "1 scored, 2 failed" in answer["state"]["text"]
 
 
+def test_a_trial_that_was_stopped_early_says_so(client: Any) -> None:
+    ended = stage("finished", 210, 1100.0, early_stop="accuracy 0.1 at 200 is below 0.5")
+    (client.folders[1] / "events.jsonl").write_bytes(lines([*RUN[:10], ended]))
+    for name in ("train", "evaluate"):
+        StatusFile(client.folders[1], name).end("finished")
+    answer = client.get(f"{URL}/training?format=json").json()
+    assert [(row["state"], row["is_stopped_early"]) for row in answer["trials"]] == [
+        ("trained", False), ("finished", True), ("waiting", False),
+    ]  # fmt: skip
+    assert client.get(f"{URL}/training").text.count("finished, stopped early</td>") == 1
+
+
 def test_a_comparison_that_failed_before_its_trials_says_so(client: Any, airflow: dict[str, AirflowRun]) -> None:
     first = client.folders[0]
     StatusFile(first.with_name(first.name.removesuffix("__trial_01")), "ingest").end("failed", "no disk")

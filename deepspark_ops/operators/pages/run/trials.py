@@ -105,6 +105,7 @@ def _row(plan: Plan, trial: Trial, standing: Standing, reading_of: Callable[[Pat
         "accuracy": None,
         "figure": None,
         "images_per_s": None,
+        "is_stopped_early": False,
         "has_report": (RunPaths(folder).evaluation / "report.html").is_file(),
     }
     if not RunPaths(folder).events.is_file():
@@ -112,6 +113,8 @@ def _row(plan: Plan, trial: Trial, standing: Standing, reading_of: Callable[[Pat
     with suppress(OSError):
         summary = read_index(folder) or summarize(reading_of(folder), folder)
         row |= summary.model_dump(mode="json", include={"clock", "max_iter", "accuracy", "figure", "images_per_s"})
+        is_trained = standing.word in ("trained", "finished")
+        row["is_stopped_early"] = is_trained and summary.clock < (summary.max_iter or 0)
     return row
 
 
