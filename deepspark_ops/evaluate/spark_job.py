@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException
 from caffe_import.extras import require
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.driver_files.task_files import files_for_tasks
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.evaluate.parts.part_scores import PartConfig, Scored, part_bounds, score_part
@@ -37,7 +38,6 @@ from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.stores.staging import staging_of
-from deepspark_ops.train.driver_files.task_files import files_for_tasks
 from deepspark_ops.train.setup.folder_guard import prepared_files
 from deepspark_ops.train.setup.run_dataset import root_of
 

@@ -32,7 +32,7 @@ from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.staging import staging, staging_of, use_staging
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
-from deepspark_ops.train.driver_files.on_host import with_local_means
+from deepspark_ops.train.host_files.on_host import with_local_means
 from deepspark_ops.train.setup.run_dataset import with_its_version
 
 

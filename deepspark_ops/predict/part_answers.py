@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.driver_files.task_files import TaskFiles
 from deepspark_ops.export.manifest import parse_manifest
 from deepspark_ops.predict.columns import answer_columns, output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
@@ -28,7 +29,6 @@ from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
 from deepspark_ops.shards.parquet_output import arrow_column, parquet_output
-from deepspark_ops.train.driver_files.task_files import TaskFiles
 
 _SHOWN_ERRORS = 5
 

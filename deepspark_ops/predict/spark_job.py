@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from caffe_import.extras import require
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig, catalog_table
+from deepspark_ops.driver_files.task_files import TaskFiles, files_for_tasks
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.export.manifest import read_manifest
 from deepspark_ops.predict.columns import output_schema
@@ -52,7 +53,6 @@ from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import MANIFEST_NAME
 from deepspark_ops.stores.staging import staging_of
 from deepspark_ops.stores.store_path import StorePath
-from deepspark_ops.train.driver_files.task_files import TaskFiles, files_for_tasks
 
 _log = logging.getLogger(__name__)
 _SHOWN_ERRORS = 5

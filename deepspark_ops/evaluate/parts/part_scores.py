@@ -14,6 +14,7 @@ from pathlib import Path
 from caffe_import.errors import CaffeImportError
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.driver_files.task_files import TaskFiles
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.per_sample.each_batch import each_batch, rows_file
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
@@ -23,8 +24,7 @@ from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_w
 from deepspark_ops.evaluate.tasks.task_sum import TaskSum
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_run
 from deepspark_ops.stores.store_path import DataPath
-from deepspark_ops.train.driver_files.on_host import hidden_sources
-from deepspark_ops.train.driver_files.task_files import TaskFiles
+from deepspark_ops.train.host_files.on_host import hidden_sources
 from deepspark_ops.train.worker.run_copy import copy_run
 
 

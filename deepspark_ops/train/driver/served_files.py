@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from caffe_import.files.regular_file import regular_bytes
+from deepspark_ops.driver_files.file_server import FileServer, SharedFolders
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import sha256_of_file
-from deepspark_ops.train.driver_files.file_server import FileServer, SharedFolders
-from deepspark_ops.train.driver_files.on_host import FILE_SERVER, STATE_SHA256
+from deepspark_ops.train.host_files.on_host import FILE_SERVER, STATE_SHA256
 from deepspark_ops.train.setup.folder_guard import prepared_files
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_dataset import root_of

@@ -24,6 +24,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.in_task import ONE_THREAD
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.devices.spark_resources import gpu_properties
+from deepspark_ops.driver_files.file_server import FileServer
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.processes.cluster_network import stays_in_process
 from deepspark_ops.processes.spark_context import start_context
@@ -34,7 +35,6 @@ from deepspark_ops.train.driver.run_signals import RunSignals
 from deepspark_ops.train.driver.served_files import shipped_settings, start_file_server
 from deepspark_ops.train.driver.training import Workers, train
 from deepspark_ops.train.driver.worker_slots import Slots
-from deepspark_ops.train.driver_files.file_server import FileServer
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import read_config
 from deepspark_ops.train.snapshots.start import (

@@ -37,7 +37,7 @@ from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import DataBinding, separate_orders_note
 from deepspark_ops.train.data.repeated_data import check_repeatable, leased_by_batches
 from deepspark_ops.train.data.sources import SourceResolver
-from deepspark_ops.train.driver_files.on_host import with_local_means
+from deepspark_ops.train.host_files.on_host import with_local_means
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.run_checks import check_data, check_dataset, check_paths

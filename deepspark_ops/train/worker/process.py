@@ -17,8 +17,8 @@ from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.data.batches import LeasedBatches, Ring
 from deepspark_ops.train.data.device_batches import DeviceBatches
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
-from deepspark_ops.train.driver_files.on_host import hidden_sources, local_state, reading_note
-from deepspark_ops.train.driver_files.sent_files import files_sent
+from deepspark_ops.train.host_files.on_host import hidden_sources, local_state, reading_note
+from deepspark_ops.train.host_files.sent_files import files_sent
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import load_run, read_config
 from deepspark_ops.train.setup.side_outputs import refuse_lost_outputs

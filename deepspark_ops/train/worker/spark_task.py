@@ -80,8 +80,8 @@ def _run_unless_fenced(plain: Mapping[str, Any], worker: int, attempt: int, gran
 
 def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) -> WorkerOutcome:
     from deepspark_ops.exchange.client import connect
-    from deepspark_ops.train.driver_files.on_host import DriverFiles
-    from deepspark_ops.train.driver_files.sent_files import share_notes
+    from deepspark_ops.train.host_files.on_host import DriverFiles
+    from deepspark_ops.train.host_files.sent_files import share_notes
 
     work = Path(plain["work"])
     try:

@@ -10,7 +10,7 @@ from caffe_import.solver.lr_policies import learning_rate
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
-from deepspark_ops.train.driver_files.on_host import DriverFiles
+from deepspark_ops.train.host_files.on_host import DriverFiles
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
 from deepspark_ops.train.snapshots.worker_state import WorkerState

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from deepspark_ops.driver_files.file_server import SharedFolders, _FileSession
+from deepspark_ops.driver_files.uploads import Uploads
 from deepspark_ops.events import make_event
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.host_center import HostCenter
@@ -34,8 +36,6 @@ from deepspark_ops.exchange.transport.channel.base import PlainChannel
 from deepspark_ops.exchange.transport.listening.gate import ServerKeys
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import Vector
-from deepspark_ops.train.driver_files.file_server import SharedFolders, _FileSession
-from deepspark_ops.train.driver_files.uploads import Uploads
 from tests.fuzz.corpus.pipeline import RUN, OnPair
 from tests.fuzz.reader import OWN_ERRORS, Reader
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from deepspark_ops.train.driver_files import driver_store
+from deepspark_ops.driver_files import driver_store
 from tests.integration.train.bare_hosts import hide
 
 

@@ -14,13 +14,13 @@ from typing import Any
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.in_task import TaskGrant
 from deepspark_ops.devices.run_devices import RunDevices
+from deepspark_ops.driver_files.file_server import FileServer
 from deepspark_ops.exchange import client
 from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.train.driver.served_files import shipped_settings, start_file_server
 from deepspark_ops.train.driver.training import Workers, train
 from deepspark_ops.train.driver.worker_slots import Slots
-from deepspark_ops.train.driver_files.file_server import FileServer
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.spark_task import run_in_task

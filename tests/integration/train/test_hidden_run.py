@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from deepspark_ops.driver_files import file_server
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import ShardRecord, read_manifest, sha256_of_file
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.train.driver import served_files
-from deepspark_ops.train.driver_files import file_server
 from tests.integration.small_run import NET, make_dataset
 from tests.integration.train.bare_hosts import hide, skip_without_mount_namespaces
 from tests.integration.train.cut_transfer import hide_and, kill_in_first_transfer

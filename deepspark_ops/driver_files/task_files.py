@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from deepspark_ops.driver_files.driver_store import DriverStore
+from deepspark_ops.driver_files.file_calls import FileServerAddress
+from deepspark_ops.driver_files.file_server import FileServer, SharedFolders
 from deepspark_ops.errors import DataError
 from deepspark_ops.file_stamp import MISSING, Stamp, file_stamp
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.processes.cluster_network import choose_listen_address, choose_protection, stays_in_process
 from deepspark_ops.stores.staging import Staging, kept_copy, use_staging
 from deepspark_ops.stores.store_path import DataPath, StorePath, on_driver, use_driver_store
-from deepspark_ops.train.driver_files.driver_store import DriverStore
-from deepspark_ops.train.driver_files.file_calls import FileServerAddress
-from deepspark_ops.train.driver_files.file_server import FileServer, SharedFolders
 
 _TIMEOUT_S: Final = 60.0
 

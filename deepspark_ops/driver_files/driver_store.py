@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from caffe_import.files.regular_file import open_regular
+from deepspark_ops.driver_files.file_calls import PIECE_BYTES, FileServerAddress
+from deepspark_ops.driver_files.uploads import UploadPiece
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.connection import ServerConnection, call_once, expect_frame, expect_json
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.stores.store import Entry
-from deepspark_ops.train.driver_files.file_calls import PIECE_BYTES, FileServerAddress
-from deepspark_ops.train.driver_files.uploads import UploadPiece
 
 
 @dataclass(frozen=True)

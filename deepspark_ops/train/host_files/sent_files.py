@@ -13,7 +13,7 @@ from typing import Final
 from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.stores.store_path import StorePath, on_driver
-from deepspark_ops.train.driver_files.on_host import DriverFiles
+from deepspark_ops.train.host_files.on_host import DriverFiles
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE_S: Final = 2.0

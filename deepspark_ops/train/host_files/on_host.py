@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from caffe_import.proto import caffe_pb2
+from deepspark_ops.driver_files.driver_store import DriverStore
+from deepspark_ops.driver_files.file_calls import FileServerAddress
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import mean_path, read_manifest
@@ -16,8 +18,6 @@ from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.staging import staging
 from deepspark_ops.stores.store_path import DataPath, StorePath, on_driver, use_driver_store
 from deepspark_ops.train.data.data_binding import DRAWS_ITSELF
-from deepspark_ops.train.driver_files.driver_store import DriverStore
-from deepspark_ops.train.driver_files.file_calls import FileServerAddress
 
 FILE_SERVER: Final = "file_server"
 STATE_SHA256: Final = "start_state_sha256"

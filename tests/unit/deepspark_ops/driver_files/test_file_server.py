@@ -13,14 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from deepspark_ops.driver_files import driver_store, file_server, uploads
+from deepspark_ops.driver_files.driver_store import DriverStore
+from deepspark_ops.driver_files.file_server import FileServer, SharedFolders
 from deepspark_ops.errors import ConfigError, DataError, ExchangeUnavailable, HandshakeFailed, ProtocolError
 from deepspark_ops.exchange.transport.connection import ServerConnection
 from deepspark_ops.ingest.files.image_files import visible_files
 from deepspark_ops.stores.staging import Staging, stage, use_staging
 from deepspark_ops.stores.store_path import on_driver, use_driver_store
-from deepspark_ops.train.driver_files import driver_store, file_server, uploads
-from deepspark_ops.train.driver_files.driver_store import DriverStore
-from deepspark_ops.train.driver_files.file_server import FileServer, SharedFolders
 
 CONTENT = os.urandom(100_001)
 PIECE = 4_096

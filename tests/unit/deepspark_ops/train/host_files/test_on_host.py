@@ -22,7 +22,7 @@ from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.stores.staging import Staging, use_staging
 from deepspark_ops.stores.store import Entry
 from deepspark_ops.stores.store_path import StorePath, on_driver, use_driver_store
-from deepspark_ops.train.driver_files.on_host import reading_note, with_local_means
+from deepspark_ops.train.host_files.on_host import reading_note, with_local_means
 from deepspark_ops.train.setup.run_dataset import note_dataset, noted_stamps, stamps_of, with_visible_data
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from deepspark_ops.driver_files.file_server import FileServer, SharedFolders
 from deepspark_ops.stores.store_path import on_driver, use_driver_store
-from deepspark_ops.train.driver_files.file_server import FileServer, SharedFolders
-from deepspark_ops.train.driver_files.on_host import FILE_SERVER, DriverFiles
-from deepspark_ops.train.driver_files.sent_files import SentFiles, files_sent, share_notes
+from deepspark_ops.train.host_files.on_host import FILE_SERVER, DriverFiles
+from deepspark_ops.train.host_files.sent_files import SentFiles, files_sent, share_notes
 from tests.processes import wait_until
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from caffe_import.files.regular_file import regular_handle
+from deepspark_ops.driver_files.file_calls import PIECE_BYTES, FileServerAddress
+from deepspark_ops.driver_files.uploads import END_OF_FILES, UploadPiece, Uploads
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.channel.base import Protection
@@ -27,8 +29,6 @@ from deepspark_ops.exchange.transport.listening.certificate import make_keys
 from deepspark_ops.exchange.transport.listening.gate import Gate
 from deepspark_ops.exchange.transport.listening.listener import Listener, listening_socket
 from deepspark_ops.exchange.transport.wire import Connection, Frame
-from deepspark_ops.train.driver_files.file_calls import PIECE_BYTES, FileServerAddress
-from deepspark_ops.train.driver_files.uploads import END_OF_FILES, UploadPiece, Uploads
 
 _OTHER_PORT: Final = (
     "the server uses the port after the ports of the exchange: give another listen_port, or 0 (chosen by the system)"
