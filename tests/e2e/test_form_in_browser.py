@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from urllib.parse import unquote
 
@@ -102,8 +103,13 @@ def test_the_example_is_run_by_pasting_the_conf_of_the_dags_documentation(page: 
     open_part(page, "Advanced Options")
     editor = f"{FORM}.querySelector('.monaco-editor')"
     page.wait_until(f"{editor}?.querySelector('.view-lines')?.getBoundingClientRect().height > 0")
-    press_mouse(page, editor, most=100)  # right of the line numbers; its lines are higher than what is seen of them
-    page.wait_until("document.activeElement.closest('.monaco-editor') !== null")
+    has_focus = "document.activeElement.closest('.monaco-editor') !== null"
+    for _ in range(60):  # an editor that is still laid out takes no focus: a person presses again
+        press_mouse(page, editor, most=100)  # right of the line numbers; its lines are higher than the part in sight
+        if page.evaluate(has_focus):
+            break
+        time.sleep(0.5)
+    page.wait_until(has_focus)
     for kind in ("keyDown", "keyUp"):
         page.call("Input.dispatchKeyEvent", type=kind, key="a", code="KeyA", modifiers=2, windowsVirtualKeyCode=65)
     conf = example_conf(DAG, ROOT)
