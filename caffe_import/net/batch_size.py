@@ -57,8 +57,8 @@ def net_in_batches(
 def unit_batch(build: BuildNet, own_size: int) -> int:
     """Return the least number of samples for a net: 1, or ``own_size`` if the net needs the whole batch.
 
-    A net whose answers depend on the other samples needs the whole batch, too: fewer samples would be shorter
-    sequences of a recurrent layer, or other means of a BatchNorm layer.
+    A net whose answers depend on the other samples needs the whole batch, too. With fewer samples a recurrent layer has
+    shorter sequences, and a BatchNorm layer has other means.
     """
     if net_of_any_batch(build) is not None:
         return 1
@@ -101,8 +101,8 @@ def net_of_any_batch(build: BuildNet) -> NetSpec | None:
 def _mixes_samples(small: NetSpec, large: NetSpec) -> bool:
     """Return whether an answer depends on the other samples of the batch.
 
-    It does if the samples are the steps of a recurrent layer, whose steps are then more in a larger batch, and if a
-    BatchNorm layer takes mean and variance of the batch.
+    A BatchNorm layer may take mean and variance of the batch. A recurrent layer may take the samples as steps: a larger
+    batch then has more steps.
     """
     return any(
         layer.definition.mixes_samples

@@ -129,8 +129,8 @@ class NetSpec:
             NetError: No such blob, with the net's blobs.
         """
         if name not in self.blob_shapes:
-            known = ", ".join(self.user_blobs)
-            msg = f'net "{self.name}" has no blob "{name}"; known: {known}{did_you_mean(name, self.user_blobs)}'
+            blobs = self.user_blobs
+            msg = f'net "{self.name}" has no blob "{name}"; known: {", ".join(blobs)}{did_you_mean(name, blobs)}'
             raise NetError(msg)
         return self.blob_shapes[name]
 

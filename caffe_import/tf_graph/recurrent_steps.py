@@ -56,7 +56,7 @@ def run_steps(
 
 
 def _product_of_step(weights: tf.Tensor, n_streams: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return the function of W_h h; its gradient is that of h alone."""
+    """Return the function of h with the value W_h h. The function has a gradient of h, and none of W_h."""
     is_transposed = n_streams >= STREAMS_TO_TRANSPOSE
     factor = in_graph(computed_once(transposed, weights) if is_transposed else weights)
 
@@ -71,7 +71,7 @@ def _product_of_step(weights: tf.Tensor, n_streams: int) -> Callable[[tf.Tensor]
 def _with_gradient_of_weights(
     driven: tf.Tensor, weights: tf.Tensor, hidden_before: Callable[[], tf.Tensor]
 ) -> tf.Tensor:
-    """Return ``driven``, (T, N, rows), as it is; its gradient gives that of W_h by one product for all steps.
+    """Return ``driven``, (T, N, rows), unchanged. The gradient of W_h is one product for all steps.
 
     A product for each step would read and write the whole gradient of W_h at each step.
 

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from caffe_import.files.prototxt import read_net
-from caffe_import.net.batch_size import set_batch_size
 from caffe_import.net.layer_registry import Shape
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.export.deploy_net import build_deploy
 from deepspark_ops.export.manifest import DEPLOY_NAME, BundleManifest
 from deepspark_ops.predict.samples import chunk_size
 from deepspark_ops.processes.named_files import limit_named_files
@@ -49,11 +49,7 @@ def deploy_net(config: BundleInputConfig, batch_size: int) -> NetSpec:
     """
     named = config.named_files if isinstance(config, FeaturesConfig) else AS_GIVEN.model_copy(update={"confined": True})
     limit_named_files(named, (config.bundle,))
-    message = read_net(config.bundle / DEPLOY_NAME)
-    for layer in message.layer:
-        if layer.type == "Input":
-            set_batch_size(layer, batch_size)
-    return build_net_spec(message, phase="TEST")
+    return build_deploy(read_net(config.bundle / DEPLOY_NAME), batch_size)
 
 
 def blob_shapes(net: NetSpec, config: FeaturesConfig, batch_size: int) -> tuple[tuple[str, Shape], ...]:

@@ -134,9 +134,9 @@ def _in_bars(histogram: Histogram, bars: ResidualHistogram) -> ResidualHistogram
     """Return the counts of a histogram in other bars, whose width is a multiple of the histogram's width."""
     starts = histogram.low[0] + histogram.width * np.arange(len(histogram.counts))
     n_bars = len(bars.counts)
-    places = np.floor(starts / bars.width) - bars.low / bars.width  # exact: all edges are multiples of powers of two
+    positions = np.floor(starts / bars.width) - bars.low / bars.width  # exact: all edges are multiples of powers of two
     counts = np.bincount(
-        np.clip(places, -1, n_bars).astype(np.int64) + 1, weights=histogram.counts, minlength=n_bars + 2
+        np.clip(positions, -1, n_bars).astype(np.int64) + 1, weights=histogram.counts, minlength=n_bars + 2
     )
     below, *inside, above = (int(count) for count in counts)
     return ResidualHistogram(bars.low, bars.width, tuple(inside), below, above)

@@ -83,8 +83,8 @@ class DataBinding:
     def fed_layers(self, net: NetSpec) -> tuple[FedLayer, ...]:
         """Return the data layers of a net that need feeds, in order.
 
-        Layers with equally many batches share a stream, whatever their sources: images and their label maps stay
-        together, and so do 24 frames and the marks of their 8 steps, with any number of workers.
+        Layers with equally many batches share a stream, whatever their sources, with any number of workers. So images
+        stay with their label maps, and 24 frames with the marks of 8 steps.
 
         Raises:
             DataError: The data are missing or damaged.
@@ -99,17 +99,17 @@ class DataBinding:
             for layer in net.layers
             if layer.definition.is_data and layer.type not in (*FILLS_ITSELF, *DRAWS_ITSELF)
         ]
+        batches = [self._batches_of(layer, net.phase) for layer in data_layers]
         smallest_batch: dict[Fraction, int] = {}
-        for layer in (layer for layer in data_layers if not _asks_for_shuffle(layer.message)):
-            n_batches, batch_size = self._batches_of(layer, net.phase)
-            smallest_batch[n_batches] = min(batch_size, smallest_batch.get(n_batches, batch_size))
-        for number, layer in enumerate(data_layers):
+        for layer, (n_batches, batch_size) in zip(data_layers, batches, strict=True):
+            if not _asks_for_shuffle(layer.message):
+                smallest_batch[n_batches] = min(batch_size, smallest_batch.get(n_batches, batch_size))
+        for number, (layer, (n_batches, batch_size)) in enumerate(zip(data_layers, batches, strict=True)):
             samples = self._open(layer.message, net.phase)
             first = n_columns if layer.type in FED_BY_COLUMN else 0
             n_columns += len(layer.tops) if layer.type in FED_BY_COLUMN else 0
             # In Caffe a layer with shuffle draws an order of its own; the others read their sources side by side.
             shuffles = _asks_for_shuffle(layer.message)
-            n_batches, batch_size = self._batches_of(layer, net.phase)
             is_separate = shuffles or batch_size % smallest_batch[n_batches] > 0
             key = (n_batches, number if is_separate else None)
             stream = streams.setdefault(key, f"train_{len(streams)}" if streams else "train")

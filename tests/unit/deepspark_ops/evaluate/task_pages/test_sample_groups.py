@@ -37,6 +37,21 @@ def largest_loss_first(losses, positions):
     return tuple(sorted(positions, key=lambda at: (-losses[at], at)))
 
 
+def check_bars(shown, chart, bars, values, losses, title):
+    """Compare each bar with the samples whose values lie in the bar; return the number of bars with samples to open."""
+    n_bars = 0
+    for bar, count in enumerate(bars.counts):
+        low, high = bars.low + bar * bars.width, bars.low + (bar + 1) * bars.width
+        positions = [at for at in range(N) if low <= values[at] < high]
+        assert len(positions) == count
+        if (group := shown.get(f"{chart}-{bar}")) is not None:
+            n_bars += 1
+            assert group.count == count
+            assert group.indices == largest_loss_first(losses, positions)[: len(group.indices)]
+            assert group.title == f"{title} from {low:.4g} to {high:.4g}"
+    return n_bars
+
+
 def test_cells_classes_and_bars_of_a_classification_have_their_samples(tmp_path):
     groups, metrics, probabilities, labels = groups_of("classification", tmp_path)
     predicted, losses = probabilities.argmax(axis=1), -np.log(probabilities[np.arange(N), labels])
@@ -70,16 +85,8 @@ def test_a_bar_of_residuals_has_its_samples(tmp_path):
     shown = by_id(groups)
     n_bars = 0
     for output, figures in enumerate(metrics.figures.outputs):
-        bars = figures.residuals
-        for bar, count in enumerate(bars.counts):
-            low, high = bars.low + bar * bars.width, bars.low + (bar + 1) * bars.width
-            positions = [at for at in range(N) if low <= residuals[at, output] < high]
-            assert len(positions) == count
-            if (group := shown.get(f"residual-{output}-{bar}")) is not None:
-                n_bars += 1
-                assert group.count == count
-                assert group.indices == largest_loss_first(losses, positions)[: len(group.indices)]
-                assert group.title == f"Residual of output {output} from {low:.4g} to {high:.4g}"
+        title = f"Residual of output {output}"
+        n_bars += check_bars(shown, f"residual-{output}", figures.residuals, residuals[:, output], losses, title)
     assert n_bars == len(groups.groups) > 20
     assert len(groups.texts) <= MOST_OF_BARS
     at = next(iter(groups.texts))
@@ -150,17 +157,8 @@ def test_a_bar_of_distances_has_its_pairs(tmp_path):
         ("same", metrics.figures.distances.same, "alike"),
         ("other", metrics.figures.distances.other, "other"),
     ):
-        for bar, count in enumerate(bars.counts):
-            low, high = bars.low + bar * bars.width, bars.low + (bar + 1) * bars.width
-            positions = [
-                at for at in range(N) if low <= distances[at] < high and (is_same[at] == 1) == (chart == "same")
-            ]
-            assert len(positions) == count
-            if (group := shown.get(f"{chart}-{bar}")) is not None:
-                n_bars += 1
-                assert group.count == count
-                assert group.indices == largest_loss_first(losses, positions)[: len(group.indices)]
-                assert group.title == f"Distance of {word} pairs from {low:.4g} to {high:.4g}"
+        of_kind = np.where((is_same == 1) == (chart == "same"), distances, np.nan)  # NaN lies in no bar
+        n_bars += check_bars(shown, chart, bars, of_kind, losses, f"Distance of {word} pairs")
     assert n_bars == len(groups.groups) > 10
     at = next(iter(groups.texts))
     assert groups.texts[at] == (f"distance {distances[at]:.4g}", "alike" if is_same[at] == 1 else "not alike")
