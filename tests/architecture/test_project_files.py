@@ -55,7 +55,7 @@ def test_changelog_has_the_version_once_and_a_short_list_of_unreleased_changes()
     assert len(headings) == len(set(headings))
     unreleased = text.partition("## Unreleased\n")[2].partition("\n## ")[0]
     remedy = "a merge has brought lines of a release back: take the file of main, and add your lines alone"
-    assert len(unreleased.splitlines()) <= 120, remedy
+    assert len(unreleased.splitlines()) <= 80, remedy
 
 
 IN_LOCK = {
