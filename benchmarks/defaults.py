@@ -51,8 +51,8 @@ from deepspark_ops.simulation.results import (
     time_to,
     write_result,
 )
-from deepspark_ops.train.worker import rate_scale
-from deepspark_ops.train.worker.rate_scale import RateScale, plan_rate_scale
+from deepspark_ops.train.worker.rates import rate_scale
+from deepspark_ops.train.worker.rates.rate_scale import RateScale, plan_rate_scale
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "evidence"

@@ -46,7 +46,7 @@ from deepspark_ops.exchange.transport.channel.tls import client_context, server_
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.exchange.transport.listening.certificate import make_certificate
 from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
-from deepspark_ops.train.worker.stabiliser import StabilisedModel, Stabiliser, StabiliserPlan
+from deepspark_ops.train.worker.rates.stabiliser import StabilisedModel, Stabiliser, StabiliserPlan
 
 MIXED_SIZES = (431_080, 20_000_000)
 SIZES = {"lenet": 431_080, "seven_million": 7_000_000, "caffenet": 60_965_224}

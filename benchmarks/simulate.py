@@ -24,7 +24,7 @@ from deepspark_ops.config.commands.simulate import VirtualRunConfig
 def measure(solver: Path, dataset: Path, n_workers: int, comm_period: int | str, steps: int) -> dict[str, Any]:
     """Run it and return the figures."""
     from deepspark_ops.simulation.virtual_run import VirtualModel, run_virtual
-    from deepspark_ops.train.worker.tf_model import TfModel
+    from deepspark_ops.train.worker.net.tf_model import TfModel
 
     times, computing, counts = [0.0, 0.0], 0.0, [0, 0]
     real = TfModel.run

@@ -135,7 +135,7 @@ def _changes_values(layer: LayerSpec) -> bool:
 def _gradient_reads(layer: LayerSpec, index: int) -> bool:
     """Does Caffe's backward pass of the layer read the data of a bottom again?
 
-    An in-place layer does too; ``tf_graph.in_place`` computes what it then reads.
+    An in-place layer does too; ``tf_graph.passes.in_place`` computes what it then reads.
     """
     if layer.bottoms[index] in layer.tops or not layer.needs_backward:
         return False

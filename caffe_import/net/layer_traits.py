@@ -2,7 +2,7 @@
 
 Each file in ``layers/`` declares the traits of its types, once, in ``@layer_type``. Memory plans
 (``devices/layer_tensors.py``), 16-bit arithmetic (``devices/precision_types.py``) and gradients of in-place nets
-(``tf_graph/in_place.py``) read them, so no other list names a type.
+(``tf_graph/passes/in_place.py``) read them, so no other list names a type.
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, orders_weights, registered_emitters
 from caffe_import.tf_graph.fixed_weights import in_graph
-from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
-from caffe_import.tf_graph.pass_values import ParamTap, PassInputs, PassResults, Tap
-from caffe_import.tf_graph.places import Param, Places, places_of, share_of_layer
-from caffe_import.tf_graph.precision import Arithmetic, arithmetic_on
-from caffe_import.tf_graph.recompute import emit_recomputing
+from caffe_import.tf_graph.passes.in_place import reads_overwritten_memory, with_memory_gradient
+from caffe_import.tf_graph.passes.pass_values import ParamTap, PassInputs, PassResults, Tap
+from caffe_import.tf_graph.passes.places import Param, Places, places_of, share_of_layer
+from caffe_import.tf_graph.passes.precision import Arithmetic, arithmetic_on
+from caffe_import.tf_graph.passes.recompute import emit_recomputing
 
 # Odd, so that products with different layer positions stay different modulo 2**32 (Knuth's multiplicative constant).
 _LAYER_STRIDE = 2654435761

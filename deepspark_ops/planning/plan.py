@@ -31,7 +31,7 @@ from deepspark_ops.planning.simulator import (
     socket_cost,
 )
 from deepspark_ops.planning.step_time import step_time
-from deepspark_ops.train.worker.comm_period import MAX_COMM_PERIOD, smallest_comm_period
+from deepspark_ops.train.worker.rates.comm_period import MAX_COMM_PERIOD, smallest_comm_period
 
 PLAN_VERSION: Final = 2
 DATA_CORES: Final = 0.02

@@ -23,9 +23,9 @@ from deepspark_ops.run_paths import write_text_whole
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.shards.manifest import split_digests
-from deepspark_ops.train.worker import measured_rates, rate_scale
-from deepspark_ops.train.worker.comm_period import MAX_COMM_PERIOD
-from deepspark_ops.train.worker.stabiliser import LEAST_FALL
+from deepspark_ops.train.worker.rates import measured_rates, rate_scale
+from deepspark_ops.train.worker.rates.comm_period import MAX_COMM_PERIOD
+from deepspark_ops.train.worker.rates.stabiliser import LEAST_FALL
 
 RESULT_VERSION: Final = 1
 

@@ -35,14 +35,14 @@ from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.snapshot import vector_digest
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
-from deepspark_ops.train.worker.comm_period import CommPeriod
 from deepspark_ops.train.worker.ending import to_its_end
-from deepspark_ops.train.worker.model import StepReport
+from deepspark_ops.train.worker.net.model import StepReport
+from deepspark_ops.train.worker.net.tf_devices import set_up_worker
+from deepspark_ops.train.worker.net.tf_model import TfModel, compile_nets
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.process import train_worker
+from deepspark_ops.train.worker.rates.comm_period import CommPeriod
 from deepspark_ops.train.worker.task import loop_plan, with_state
-from deepspark_ops.train.worker.tf_devices import set_up_worker
-from deepspark_ops.train.worker.tf_model import TfModel, compile_nets
 
 
 def run_virtual(config: VirtualRunConfig, scratch: Path) -> VirtualResult:

@@ -39,7 +39,7 @@ LIGHT = [
     "deepspark_ops.api.display.live_view",
     "deepspark_ops.tracking.send",
     "deepspark_ops.tracking.tell",
-    "deepspark_ops.train.worker.loop",
+    "deepspark_ops.train.worker.loop.loop",
     "deepspark_ops.train.snapshots.snapshot",
 ]
 

@@ -36,7 +36,7 @@ def test_only_a_mark_that_deselects_a_test_by_itself_is_excluded(expression: str
         ("tests/architecture/test_quick_tests.py", {"architecture"}),
         ("deepspark_ops/operators/tasks/run_note.py", {"unit", "airflow"}),
         ("deepspark_ops/spark_ml/model.py", {"unit", "spark"}),
-        ("caffe_import/tf_graph/padding.py", {"unit", "tf"}),
+        ("caffe_import/tf_graph/operations/padding.py", {"unit", "tf"}),
         ("deepspark_ops/sizes.py", {"unit"}),
     ],
 )

@@ -84,13 +84,13 @@ def test_layer_is_compared_with_a_reference(type_name: str) -> None:
 
 @pytest.mark.parametrize("type_name", [name for name, kind in TYPES.items() if kind.in_place and name != "Python"])
 def test_layer_that_works_in_place_is_tested_in_place(type_name: str) -> None:
-    path = "tests/unit/caffe_import/tf_graph/test_in_place.py"
+    path = "tests/unit/caffe_import/tf_graph/passes/test_in_place.py"
     assert named_in(text_of(path), [type_name]), f"step 4: {path} does not test {type_name}"
 
 
 @pytest.mark.parametrize("type_name", [name for name, kind in TYPES.items() if kind.traits.arithmetic != "float32"])
 def test_layer_in_16_bits_is_tested_in_16_bits(type_name: str) -> None:
-    path = "tests/unit/caffe_import/tf_graph/test_precision.py"
+    path = "tests/unit/caffe_import/tf_graph/passes/test_precision.py"
     assert named_in(text_of(path), [type_name]), f"step 4: {path} does not test {type_name}"
 
 

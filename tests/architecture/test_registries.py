@@ -23,7 +23,7 @@ def test_every_type_that_computes_has_an_emitter_and_the_other_way_round() -> No
 
 
 def test_every_type_with_a_memory_gradient_says_so() -> None:
-    from caffe_import.tf_graph.in_place import types_with_memory_gradient
+    from caffe_import.tf_graph.passes.in_place import types_with_memory_gradient
 
     reads = {name for name, kind in registered_types().items() if kind.traits.reads_overwritten}
     assert types_with_memory_gradient() == reads

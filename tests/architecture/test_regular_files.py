@@ -27,7 +27,7 @@ OWN_FILES = {
     "deepspark_ops/processes/handed_signals.py": "the kernel's files",
     "deepspark_ops/processes/process_table.py": "the kernel's files",
     "deepspark_ops/processes/worker_archive.py": "the files of this installation, and an archive that it writes",
-    "deepspark_ops/train/worker/progress.py": "the kernel's files",
+    "deepspark_ops/train/worker/loop/progress.py": "the kernel's files",
     "deepspark_ops/train/worker/fault_file.py": "a note of the run's own worker, for a process that loads no more",
     "deepspark_ops/train/worker/run_copy.py": "a mark of the run's own driver, for a process that loads no more",
     "deepspark_ops/train/worker/starts.py": "a count of the run's own workers, for a process that loads no more",

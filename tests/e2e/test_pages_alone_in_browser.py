@@ -9,7 +9,7 @@ import pytest
 
 from caffe_import.net.param_layout import ParamEntry
 from deepspark_ops.events import Event
-from deepspark_ops.train.worker.center_watch import CenterWatch, WatchPlan
+from deepspark_ops.train.worker.loop.center_watch import CenterWatch, WatchPlan
 from tests.axe import violations
 from tests.browser import Page, browser_page
 from tests.e2e.http_server import serving

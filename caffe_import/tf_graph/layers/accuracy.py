@@ -5,9 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from caffe_import.layers.accuracy import AccuracyOptions
-from caffe_import.tf_graph.class_positions import counted_labels, scores_by_position
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.operations.class_positions import counted_labels, scores_by_position
 
 
 @emitter("Accuracy")

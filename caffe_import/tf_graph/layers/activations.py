@@ -17,7 +17,7 @@ from caffe_import.layers.activations import (
     ThresholdOptions,
 )
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
-from caffe_import.tf_graph.in_place import Memory, memory_gradient
+from caffe_import.tf_graph.passes.in_place import Memory, memory_gradient
 
 _NO_OPTIONS = type(None)
 _Options = TypeVar("_Options")

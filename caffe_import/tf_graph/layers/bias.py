@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from caffe_import.layers.bias import BiasOptions
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
-from caffe_import.tf_graph.repeated_values import add_repeated
+from caffe_import.tf_graph.operations.repeated_values import add_repeated
 
 
 @emitter("Bias")

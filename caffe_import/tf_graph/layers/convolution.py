@@ -9,11 +9,11 @@ import tensorflow as tf
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.shapes.convolved_windows import ConvolutionOptions
 from caffe_import.net.shapes.windows import Window
-from caffe_import.tf_graph.bias import add_bias, add_bias_to_channels
 from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, NHWC_TO_NCHW, OIHW_TO_HWIO, Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.fixed_weights import computed_once, in_graph, is_fixed
-from caffe_import.tf_graph.padding import is_same_padding
+from caffe_import.tf_graph.operations.bias import add_bias, add_bias_to_channels
+from caffe_import.tf_graph.operations.padding import is_same_padding
 
 
 @emitter("Convolution", orders_weights=True)

@@ -9,11 +9,11 @@ import tensorflow as tf
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.shapes.convolved_windows import ConvolutionOptions
 from caffe_import.net.shapes.windows import Window
-from caffe_import.tf_graph.bias import add_bias, add_bias_to_channels
 from caffe_import.tf_graph.data_layout import OIHW_TO_HWIO, Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.layers.convolution import convolve
-from caffe_import.tf_graph.padding import is_same_padding
+from caffe_import.tf_graph.operations.bias import add_bias, add_bias_to_channels
+from caffe_import.tf_graph.operations.padding import is_same_padding
 
 # TensorFlow Lite's converter took more than five minutes to make 21 channels of 1,024 phases int8.
 _MOST_PHASES = 64

@@ -8,13 +8,13 @@ from math import log
 import tensorflow as tf
 
 from caffe_import.layers.infogain_loss import InfogainLossOptions
-from caffe_import.tf_graph.class_positions import (
+from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.operations.class_positions import (
     counted_labels,
     loss_and_probabilities,
     scores_by_position,
     summed_loss,
 )
-from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 # Caffe computes log(max(p, 1e-20)).
 _LOWEST_LOG = log(1e-20)

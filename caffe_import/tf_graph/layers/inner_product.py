@@ -5,11 +5,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from caffe_import.layers.inner_product import InnerProductOptions
-from caffe_import.tf_graph.bias import add_bias
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.fixed_weights import in_graph
-from caffe_import.tf_graph.weight_product import times_weights
+from caffe_import.tf_graph.operations.bias import add_bias
+from caffe_import.tf_graph.operations.weight_product import times_weights
 
 
 @emitter("InnerProduct", orders_weights=True)

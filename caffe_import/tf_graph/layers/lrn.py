@@ -15,8 +15,8 @@ from caffe_import.layers.lrn import LRNOptions
 from caffe_import.net.shapes.pooled_windows import PoolingOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
-from caffe_import.tf_graph.in_place import Memory, memory_gradient
 from caffe_import.tf_graph.layers.pooling import average_pool
+from caffe_import.tf_graph.passes.in_place import Memory, memory_gradient
 
 # Up to this many channels per summed one a product with a band matrix is faster than adding shifted copies.
 _BAND_CHANNELS_PER_TERM = 32

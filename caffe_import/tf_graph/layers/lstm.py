@@ -8,7 +8,7 @@ from caffe_import.net.shapes.recurrence import RecurrentOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.layers.lstm_unit import advance_cell
-from caffe_import.tf_graph.recurrent_steps import States, carried, exposed, initial_states, run_steps
+from caffe_import.tf_graph.operations.recurrent_steps import States, carried, exposed, initial_states, run_steps
 
 
 @emitter("LSTM", orders_weights=True)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from caffe_import.layers.mvn import MVNOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
-from caffe_import.tf_graph.in_place import Memory, memory_gradient
+from caffe_import.tf_graph.passes.in_place import Memory, memory_gradient
 
 
 @emitter("MVN")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from caffe_import.layers.normalize import NormalizeOptions
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
-from caffe_import.tf_graph.repeated_values import repeated_over
+from caffe_import.tf_graph.operations.repeated_values import repeated_over
 
 
 @emitter("Normalize")

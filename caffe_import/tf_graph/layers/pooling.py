@@ -9,7 +9,7 @@ from caffe_import.net.layer_registry import Shape
 from caffe_import.net.shapes.pooled_windows import Pair, PoolingOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
-from caffe_import.tf_graph.padding import is_same_padding
+from caffe_import.tf_graph.operations.padding import is_same_padding
 
 _LOWEST = float(np.finfo(np.float32).min)
 

@@ -8,8 +8,8 @@ from caffe_import.net.shapes.recurrence import RecurrentOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.fixed_weights import in_graph
-from caffe_import.tf_graph.recurrent_steps import carried, exposed, initial_states, run_steps
-from caffe_import.tf_graph.weight_product import times_weights
+from caffe_import.tf_graph.operations.recurrent_steps import carried, exposed, initial_states, run_steps
+from caffe_import.tf_graph.operations.weight_product import times_weights
 
 
 @emitter("RNN", orders_weights=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from caffe_import.layers.scale import ScaleOptions
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
-from caffe_import.tf_graph.repeated_values import add_repeated, repeated_over
+from caffe_import.tf_graph.operations.repeated_values import add_repeated, repeated_over
 
 
 @emitter("Scale")

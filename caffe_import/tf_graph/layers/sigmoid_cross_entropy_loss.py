@@ -7,9 +7,9 @@ from math import prod
 import tensorflow as tf
 
 from caffe_import.net.shapes.loss_options import LossOptions
-from caffe_import.tf_graph.class_positions import loss_divisor
 from caffe_import.tf_graph.data_layout import Blob, batch_extent
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.operations.class_positions import loss_divisor
 
 
 @emitter("SigmoidCrossEntropyLoss")

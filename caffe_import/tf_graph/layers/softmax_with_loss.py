@@ -8,13 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from caffe_import.layers.softmax_with_loss import SoftmaxWithLossOptions
-from caffe_import.tf_graph.class_positions import (
+from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.operations.class_positions import (
     counted_labels,
     loss_and_probabilities,
     scores_by_position,
     summed_loss,
 )
-from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 # Caffe computes -log(max(p, FLT_MIN)).
 _GREATEST_LOSS = float(-np.log(np.finfo(np.float32).tiny))

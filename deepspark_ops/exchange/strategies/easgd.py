@@ -28,12 +28,12 @@ class Easgd(Elastic):
     than four workers the center weighs more than a worker and moves by ``e / center_weight``: the weighted sum stays
     constant. So workers stay near the center, and the center does not follow single workers. The solver's history
     stays with the worker. A share of its momentum (SGD, Nesterov) is replaced by the center's momentum: without the
-    share, workers swing about the center (``train.worker.stabiliser``), and the rate can be half as large. The
+    share, workers swing about the center (``train.worker.rates.stabiliser``), and the rate can be half as large. The
     eigenvalue of worker - center is 1 - 2 alpha per exchange: an alpha above 0.5 overshoots.
 
     ``variant: paper`` is the paper's unchanged algorithm: workers keep their momentum, the center weighs as much as a
     worker, alpha is 0.9/p, and the rates are the solver's. Caffe's parameters of the Nesterov solver are the point of
-    the gradient, x + delta v; workers of this variant exchange x (``train.worker.stabiliser``). A worker exchanges and
+    the gradient, x + delta v; workers of this variant exchange x (``rates.stabiliser``). A worker exchanges and
     then takes its gradient. With ``overlap`` and tau 1 the worker takes the gradient first, as in the paper's listing.
 
     Attributes:

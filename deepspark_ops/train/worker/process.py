@@ -28,14 +28,14 @@ from deepspark_ops.train.snapshots.state_file import read_worker_state
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.ending import to_its_end
 from deepspark_ops.train.worker.fault_file import FAULTS, note_reads
-from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradients
-from deepspark_ops.train.worker.host_load import HostLoad
-from deepspark_ops.train.worker.loop import WorkerLoop
-from deepspark_ops.train.worker.loop_plan import LoopPlan
+from deepspark_ops.train.worker.loop.host_load import HostLoad
+from deepspark_ops.train.worker.loop.loop import WorkerLoop
+from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
+from deepspark_ops.train.worker.net.gradient_models import model_for, works_on_gradients
+from deepspark_ops.train.worker.net.tf_devices import devices_event, set_up_worker
+from deepspark_ops.train.worker.net.tf_model import TfModel
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.task import WorkerTask, loop_plan, with_state
-from deepspark_ops.train.worker.tf_devices import devices_event, set_up_worker
-from deepspark_ops.train.worker.tf_model import TfModel
 
 
 def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:

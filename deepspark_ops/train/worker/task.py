@@ -14,12 +14,12 @@ from deepspark_ops.train.host_files.on_host import DriverFiles
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.center_watch import WatchPlan, watched_blobs
-from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
-from deepspark_ops.train.worker.gradient_models import works_on_gradients
-from deepspark_ops.train.worker.loop_plan import LoopPlan
-from deepspark_ops.train.worker.rate_scale import RateScale, borne_share, plan_rate_scale
-from deepspark_ops.train.worker.stabiliser import stabiliser_plan
+from deepspark_ops.train.worker.loop.center_watch import WatchPlan, watched_blobs
+from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
+from deepspark_ops.train.worker.net.gradient_models import works_on_gradients
+from deepspark_ops.train.worker.rates.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
+from deepspark_ops.train.worker.rates.rate_scale import RateScale, borne_share, plan_rate_scale
+from deepspark_ops.train.worker.rates.stabiliser import stabiliser_plan
 
 MOST_NEW_STARTS = 3
 """Times that a worker's process of elastic averaging begins again at the center after a loss that is not finite. Faulty

@@ -22,7 +22,7 @@ from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Schedule
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.param_vector import StatisticBlobs, Vector
-from deepspark_ops.train.worker.background_exchange import BackgroundExchange
+from deepspark_ops.train.worker.loop.background_exchange import BackgroundExchange
 from tests.integration.exchange.test_deaths import kill_server
 from tests.paths import ROOT
 from tests.reference.slow_easgd import slow_tree

@@ -16,7 +16,7 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.simulation.virtual_link import VirtualLink
 from deepspark_ops.simulation.virtual_run import VirtualModel, run_virtual
 from deepspark_ops.train.data.batch_source import Feeds
-from deepspark_ops.train.worker.model import StepReport
+from deepspark_ops.train.worker.net.model import StepReport
 from tests.integration.train.in_process import CAFFE
 from tests.reference.slow_eamsgd import PaperWorker, logistic_gradient
 

@@ -14,9 +14,9 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.devices import ReadyDevices
 from deepspark_ops.simulation import virtual_run
 from deepspark_ops.train.setup.run import Run
-from deepspark_ops.train.worker import tf_model
-from deepspark_ops.train.worker.measured_rates import rate_groups
-from deepspark_ops.train.worker.tf_model import CompiledNets, compile_nets
+from deepspark_ops.train.worker.net import tf_model
+from deepspark_ops.train.worker.net.tf_model import CompiledNets, compile_nets
+from deepspark_ops.train.worker.rates.measured_rates import rate_groups
 
 _OF_THE_RUN = {"message", "snapshot", "snapshot_prefix"}
 """Fields of a solver that differ from run to run and are no part of its graph."""

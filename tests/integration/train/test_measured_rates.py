@@ -20,10 +20,10 @@ from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
-from deepspark_ops.train.worker import measured_rates
-from deepspark_ops.train.worker.stabiliser import Stabiliser, stabiliser_plan
-from deepspark_ops.train.worker.tf_devices import set_up_worker
-from deepspark_ops.train.worker.tf_model import TfModel
+from deepspark_ops.train.worker.net.tf_devices import set_up_worker
+from deepspark_ops.train.worker.net.tf_model import TfModel
+from deepspark_ops.train.worker.rates import measured_rates
+from deepspark_ops.train.worker.rates.stabiliser import Stabiliser, stabiliser_plan
 
 pytestmark = pytest.mark.tf
 

@@ -22,7 +22,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
-from deepspark_ops.train.worker.tf_model import TfModel
+from deepspark_ops.train.worker.net.tf_model import TfModel
 from tests.reference.slow_recurrent import slow_rnn
 
 pytestmark = pytest.mark.tf

@@ -48,7 +48,7 @@ print(seconds, *sorted(set(sys.modules) - before))
 def test_functions_stay_though_packages_of_their_names_are_imported() -> None:
     code = f"""
 import deepspark_ops as ds
-import deepspark_ops.train.worker.loop, deepspark_ops.ingest.plan, deepspark_ops.export.manifest
+import deepspark_ops.train.worker.loop.loop, deepspark_ops.ingest.plan, deepspark_ops.export.manifest
 from deepspark_ops.evaluate import metrics
 from deepspark_ops.predict import record
 print(*(callable(getattr(ds, name)) for name in {FUNCTIONS!r}))

@@ -15,7 +15,7 @@ from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
 from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule
 from deepspark_ops.exchange.state.leases import DatasetOrder, Lease
 from deepspark_ops.exchange.strategies.base import configure
-from deepspark_ops.train.worker.rate_scale import PresentRateScale, RateScale
+from deepspark_ops.train.worker.rates.rate_scale import PresentRateScale, RateScale
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 
 N_STEPS, TAU = 3_000, 2

@@ -19,7 +19,7 @@ from deepspark_ops.simulation.results import (
     time_to,
     write_result,
 )
-from deepspark_ops.train.worker import measured_rates, rate_scale
+from deepspark_ops.train.worker.rates import measured_rates, rate_scale
 from tests.paths import ROOT
 from tests.reference.dataset_files import put_manifest_text
 from tests.unit.deepspark_ops.simulation.small_results import result

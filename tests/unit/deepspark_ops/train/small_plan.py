@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deepspark_ops.train.worker.comm_period import CommPeriod
-from deepspark_ops.train.worker.loop_plan import LoopPlan
-from deepspark_ops.train.worker.rate_scale import RateScale
+from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
+from deepspark_ops.train.worker.rates.comm_period import CommPeriod
+from deepspark_ops.train.worker.rates.rate_scale import RateScale
 
 PLAN = LoopPlan(
     worker=0,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.strategies.base import ExchangeContext, configure, find_strategy
-from deepspark_ops.train.worker.rate_scale import plan_rate_scale
+from deepspark_ops.train.worker.rates.rate_scale import plan_rate_scale
 from tests.reference.slow_easgd import slow_elastic_exchange, slow_run
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops.train.worker.task import exchange_line
-from tests.unit.deepspark_ops.train.worker.test_measured_rates import measuring_run
+from tests.unit.deepspark_ops.train.worker.rates.test_measured_rates import measuring_run
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,15 @@ from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import BatchSource
-from deepspark_ops.train.worker.background_exchange import BackgroundExchange
-from deepspark_ops.train.worker.center_tests import CenterTests
-from deepspark_ops.train.worker.center_watch import CenterWatch
-from deepspark_ops.train.worker.comm_period import scheduled
-from deepspark_ops.train.worker.loop_plan import LoopPlan
-from deepspark_ops.train.worker.model import Model, StepReport
-from deepspark_ops.train.worker.progress import ProgressLines
-from deepspark_ops.train.worker.rate_scale import PresentRateScale
-from deepspark_ops.train.worker.stabiliser import StabilisedModel, Stabiliser
+from deepspark_ops.train.worker.loop.background_exchange import BackgroundExchange
+from deepspark_ops.train.worker.loop.center_tests import CenterTests
+from deepspark_ops.train.worker.loop.center_watch import CenterWatch
+from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
+from deepspark_ops.train.worker.loop.progress import ProgressLines
+from deepspark_ops.train.worker.net.model import Model, StepReport
+from deepspark_ops.train.worker.rates.comm_period import scheduled
+from deepspark_ops.train.worker.rates.rate_scale import PresentRateScale
+from deepspark_ops.train.worker.rates.stabiliser import StabilisedModel, Stabiliser
 
 SAMPLE = 512
 """Parameters, evenly spaced, that are examined before an exchange: a net that diverges has few finite numbers."""

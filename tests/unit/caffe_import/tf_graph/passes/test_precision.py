@@ -14,10 +14,10 @@ from caffe_import.devices.compute_plan import ComputePlan, Precision
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.layer_registry import registered_types
 from caffe_import.net.net_spec import NetSpec, build_net_spec
-from caffe_import.tf_graph import precision as tested
 from caffe_import.tf_graph.builder import build_forward
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.gradients import Passes, run_passes
+from caffe_import.tf_graph.passes import precision as tested
 from tests.reference.layer_check import TWO_ROUNDINGS, Reference, assert_close, check_layer, run_layer
 from tests.reference.slow_windows import slow_convolution, slow_deconvolution
 

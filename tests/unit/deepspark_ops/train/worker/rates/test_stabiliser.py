@@ -10,8 +10,8 @@ import pytest
 
 from caffe_import.net.param_layout import ParamEntry
 from deepspark_ops.param_vector import StatisticBlobs, Vector
-from deepspark_ops.train.worker.measured_rates import RateGroup
-from deepspark_ops.train.worker.stabiliser import MIXED_CHUNK_FLOATS, Stabiliser, StabiliserPlan, falls_of_rates
+from deepspark_ops.train.worker.rates.measured_rates import RateGroup
+from deepspark_ops.train.worker.rates.stabiliser import MIXED_CHUNK_FLOATS, Stabiliser, StabiliserPlan, falls_of_rates
 
 MOMENTUM = 0.9
 OTHERS, FASTER = ParamEntry("conv", 0, 0, (3,)), ParamEntry("ip", 0, 3, (4,))

@@ -8,7 +8,7 @@ from caffe_import.net.layer_registry import registered_types
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import run_passes
-from caffe_import.tf_graph.in_place import reads_overwritten_memory, types_with_memory_gradient
+from caffe_import.tf_graph.passes.in_place import reads_overwritten_memory, types_with_memory_gradient
 from tests.reference.operation_count import operation_count
 from tests.reference.slow_windows import slow_lrn_across
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from caffe_import.net.net_spec import LayerSpec
 from caffe_import.tf_graph.data_layout import Blob
-from caffe_import.tf_graph.places import Copies, Param
+from caffe_import.tf_graph.passes.places import Copies, Param
 
 Tap = Callable[[str, Blob], Blob]
 ParamTap = Callable[[LayerSpec, int, tf.Tensor], tf.Tensor]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deepspark_ops.train.worker.rate_scale import PresentRateScale, RateScale, borne_share, plan_rate_scale
+from deepspark_ops.train.worker.rates.rate_scale import PresentRateScale, RateScale, borne_share, plan_rate_scale
 
 
 def scale_plan(setting="auto", *, factor=3.0, progress=None, n_workers=2, origin=0, max_iter=1000):

@@ -32,9 +32,9 @@ from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests, training_outputs
 from deepspark_ops.train.snapshots.snapshot import check_history
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.measured_rates import rate_groups
-from deepspark_ops.train.worker.model import StepReport
-from deepspark_ops.train.worker.out_of_memory import out_of_memory
+from deepspark_ops.train.worker.net.model import StepReport
+from deepspark_ops.train.worker.net.out_of_memory import out_of_memory
+from deepspark_ops.train.worker.rates.measured_rates import rate_groups
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from deepspark_ops.exchange.center.buffers import BlobPool
 from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
-from deepspark_ops.train.worker.measured_rates import MeasuredRates, RateGroup, rate_groups
-from deepspark_ops.train.worker.rate_scale import borne_share
+from deepspark_ops.train.worker.rates.measured_rates import MeasuredRates, RateGroup, rate_groups
+from deepspark_ops.train.worker.rates.rate_scale import borne_share
 
 MIXED_CHUNK_FLOATS = 65_536
 """Floats of one chunk of mixed momentum: its five arrays share a core's L2 cache."""

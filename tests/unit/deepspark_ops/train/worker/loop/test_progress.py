@@ -11,9 +11,9 @@ import pytest
 from deepspark_ops.events import MAX_EVENT_BYTES, Event
 from deepspark_ops.exchange.transport.link import ExchangeReport
 from deepspark_ops.stores.staging import fetched
-from deepspark_ops.train.worker import progress as progress_lines
-from deepspark_ops.train.worker.model import StepReport
-from deepspark_ops.train.worker.progress import ProgressLines, resident_bytes
+from deepspark_ops.train.worker.loop import progress as progress_lines
+from deepspark_ops.train.worker.loop.progress import ProgressLines, resident_bytes
+from deepspark_ops.train.worker.net.model import StepReport
 from tests.unit.deepspark_ops.train.small_plan import PLAN
 
 

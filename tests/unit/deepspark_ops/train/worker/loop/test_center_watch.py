@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from caffe_import.net.param_layout import ParamEntry
-from deepspark_ops.train.worker.center_watch import BINS, MOST_BLOBS, CenterWatch, WatchPlan, histogram, watched_blobs
+from deepspark_ops.train.worker.loop.center_watch import (
+    BINS,
+    MOST_BLOBS,
+    CenterWatch,
+    WatchPlan,
+    histogram,
+    watched_blobs,
+)
 
 BLOBS = (ParamEntry("conv1", 0, 0, (3, 2)), ParamEntry("conv1", 1, 6, (2,)))
 

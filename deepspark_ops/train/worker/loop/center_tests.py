@@ -13,9 +13,9 @@ import numpy.typing as npt
 from deepspark_ops.exchange.state.state_file import write_state
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.train.data.batch_source import BatchSource, Feeds
-from deepspark_ops.train.worker.loop_plan import LoopPlan
-from deepspark_ops.train.worker.model import Model
-from deepspark_ops.train.worker.progress import ProgressLines
+from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
+from deepspark_ops.train.worker.loop.progress import ProgressLines
+from deepspark_ops.train.worker.net.model import Model
 
 HEARTBEAT_S = 1.0
 LISTED_VALUES = 100

@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from caffe_import.devices.layer_runs import LayerRun, layer_runs
 from caffe_import.net.net_spec import LayerSpec, NetSpec
-from caffe_import.tf_graph.pass_values import PassInputs, PassResults
-from caffe_import.tf_graph.places import Places
+from caffe_import.tf_graph.passes.pass_values import PassInputs, PassResults
+from caffe_import.tf_graph.passes.places import Places
 
 Tensors: TypeAlias = Sequence[tf.Tensor]
 EmitLayer = Callable[[int, LayerSpec, PassInputs, PassResults], None]

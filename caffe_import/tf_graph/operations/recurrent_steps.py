@@ -11,7 +11,7 @@ from caffe_import.net.shapes.recurrence import RecurrentOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import EmitRequest
 from caffe_import.tf_graph.fixed_weights import computed_once, in_graph, is_fixed
-from caffe_import.tf_graph.weight_product import times_weights, transposed
+from caffe_import.tf_graph.operations.weight_product import times_weights, transposed
 
 UNROLLED_STEPS = 32
 """Sequences of up to so many steps are unrolled, as Caffe does. At 64 to 128 steps a loop takes 0.9 to 1.3 times as

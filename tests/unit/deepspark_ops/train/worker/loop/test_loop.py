@@ -25,12 +25,12 @@ from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.center_watch import WatchPlan
-from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, LossBudget, ScheduledPeriod
-from deepspark_ops.train.worker.loop import WorkerLoop
-from deepspark_ops.train.worker.model import StepReport
-from deepspark_ops.train.worker.rate_scale import RateScale
-from deepspark_ops.train.worker.stabiliser import StabiliserPlan
+from deepspark_ops.train.worker.loop.center_watch import WatchPlan
+from deepspark_ops.train.worker.loop.loop import WorkerLoop
+from deepspark_ops.train.worker.net.model import StepReport
+from deepspark_ops.train.worker.rates.comm_period import AgreedPeriod, CommPeriod, LossBudget, ScheduledPeriod
+from deepspark_ops.train.worker.rates.rate_scale import RateScale
+from deepspark_ops.train.worker.rates.stabiliser import StabiliserPlan
 from tests.reference.slow_normalization import slow_moving_sums
 from tests.unit.deepspark_ops.train.small_plan import PLAN
 

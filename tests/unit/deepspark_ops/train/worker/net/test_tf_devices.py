@@ -12,8 +12,8 @@ from caffe_import.errors import DeviceError
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.events import format_event
-from deepspark_ops.train.worker import tf_devices
-from deepspark_ops.train.worker.tf_devices import devices_event, set_up_worker
+from deepspark_ops.train.worker.net import tf_devices
+from deepspark_ops.train.worker.net.tf_devices import devices_event, set_up_worker
 
 pytestmark = pytest.mark.tf
 

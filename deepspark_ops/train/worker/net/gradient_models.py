@@ -16,7 +16,7 @@ from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.model import Model, StepReport
+from deepspark_ops.train.worker.net.model import Model, StepReport
 
 
 class GradientSource(Model, Protocol):

@@ -21,8 +21,8 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
-from deepspark_ops.train.worker.measured_rates import MeasuredRates, RateGroup, rate_groups
-from deepspark_ops.train.worker.stabiliser import stabiliser_plan
+from deepspark_ops.train.worker.rates.measured_rates import MeasuredRates, RateGroup, rate_groups
+from deepspark_ops.train.worker.rates.stabiliser import stabiliser_plan
 from deepspark_ops.train.worker.task import loop_plan, with_state
 
 N_OTHERS, N_OWN = 4, 6

@@ -12,8 +12,8 @@ from typing import Any
 from deepspark_ops.events import MAX_EVENT_BYTES, EventKind, make_event
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
 from deepspark_ops.stores.staging import fetched
-from deepspark_ops.train.worker.loop_plan import LoopPlan
-from deepspark_ops.train.worker.model import StepReport
+from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
+from deepspark_ops.train.worker.net.model import StepReport
 
 PULSE_S = 1.0
 """Between two events with a worker's loss, at the least."""

@@ -12,8 +12,8 @@ import pytest
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
-from deepspark_ops.train.worker.gradient_models import AveragingModel, CompensatedModel, model_for
-from deepspark_ops.train.worker.model import StepReport
+from deepspark_ops.train.worker.net.gradient_models import AveragingModel, CompensatedModel, model_for
+from deepspark_ops.train.worker.net.model import StepReport
 from tests.reference.slow_strategies import slow_dcasgd
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deepspark_ops.train.worker.host_load import REPORT_INTERVAL_S, Counters, HostLoad, rates, read_gpus
+from deepspark_ops.train.worker.loop.host_load import REPORT_INTERVAL_S, Counters, HostLoad, rates, read_gpus
 from tests.paths import ROOT
-from tests.unit.deepspark_ops.train.worker.test_progress import progress_with
+from tests.unit.deepspark_ops.train.worker.loop.test_progress import progress_with
 
 
 class Clock:
@@ -72,7 +72,7 @@ def test_runs_on_one_host_report_apart(loads: list[HostLoad], clock: Clock, tmp_
 
 def test_a_killed_worker_leaves_its_place(tmp_path: Path, clock: Clock) -> None:
     script = (
-        "import sys; from pathlib import Path; from deepspark_ops.train.worker.host_load import HostLoad; "
+        "import sys; from pathlib import Path; from deepspark_ops.train.worker.loop.host_load import HostLoad; "
         "load = HostLoad(Path(sys.argv[1])); print(load._reporter is not None, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import NetSpec, build_net_spec
-from caffe_import.tf_graph import recurrent_steps
 from caffe_import.tf_graph.builder import build_forward, initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes
+from caffe_import.tf_graph.operations import recurrent_steps
 from caffe_import.tf_graph.predict import compile_fixed_forward
 
 pytestmark = pytest.mark.tf

@@ -1,0 +1,1 @@
+"""Operations that emitters of several layer types share."""

@@ -1,0 +1,1 @@
+"""Rules of a whole pass: devices, 16 bits, recomputed layers, overwritten memory."""

@@ -1,0 +1,1 @@
+"""The steps of a worker: exchange, tests of the center, progress; without TensorFlow."""

@@ -1,0 +1,1 @@
+"""How often a worker exchanges, and at which rate and momentum it steps."""
