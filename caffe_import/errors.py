@@ -89,22 +89,26 @@ class DeviceError(CaffeImportError):
     """Requested devices that do not exist, or no longer once TensorFlow runs."""
 
 
-def did_you_mean(written: str, allowed: Iterable[str], *, similarity: float = 0.6) -> str:
-    """Return ``'; did you mean "x"?'`` for the nearest allowed word, in whatever case, or an empty string.
+def did_you_mean(written: str, allowed: Iterable[str], *, similarity: float = 0.6, most: int = 1) -> str:
+    """Return ``'; did you mean "x"?'`` for the nearest allowed words, in whatever case, or an empty string.
 
     Args:
         written: The user's word.
         allowed: The words.
         similarity: difflib's least ratio of a word that is near.
+        most: How many words may be named.
 
     Example:
         >>> did_you_mean("Convolutoin", ["Convolution", "ReLU"])
         '; did you mean "Convolution"?'
         >>> did_you_mean("RELU", ["Convolution", "ReLU"])
         '; did you mean "ReLU"?'
+        >>> did_you_mean("SoftmaxLoss", ["Softmax", "SoftmaxWithLoss", "ReLU"], most=2)
+        '; did you mean "SoftmaxWithLoss" or "Softmax"?'
         >>> did_you_mean("zzz", ["Convolution"])
         ''
     """
     words = {word.lower(): word for word in allowed}
-    matches = get_close_matches(written.lower(), list(words), 1, similarity)
-    return f'; did you mean "{words[matches[0]]}"?' if matches else ""
+    matches = get_close_matches(written.lower(), list(words), most, similarity)
+    shown = " or ".join(f'"{words[match]}"' for match in matches)
+    return f"; did you mean {shown}?" if matches else ""

@@ -187,17 +187,17 @@ def find_layer_type(name: str, *, layer: str) -> LayerType:
     """Return the registered type.
 
     Raises:
-        NetError: No such type; the message names the fork it belongs to, or lists the known ones and the nearest.
+        NetError: No such type; the message names the fork it belongs to, or the nearest types.
     """
     _load_layers()
     if name not in _TYPES:
-        known_types = f"known: {', '.join(sorted(_TYPES))}"
         if fork := fork_of_type(name):
             finding = f"type {name} belongs to {fork}, not to Caffe 1.0; not supported here"
         else:
             finding = f'no importer for layer type "{name}"'
-        nearest = "" if fork else did_you_mean(name, _TYPES)
+        nearest = "" if fork else did_you_mean(name, _TYPES, most=3)
         remedy = "" if nearest and did_you_mean(name, _TYPES, similarity=0.8) else f"; {OWN_LAYER}"
-        msg = f'layer "{layer}": {finding}; {known_types}{nearest}{remedy}'
+        elsewhere = "" if fork or nearest else f"; docs/reference/layers.md has all {len(_TYPES)} types"
+        msg = f'layer "{layer}": {finding}{nearest}{elsewhere}{remedy}'
         raise NetError(msg, layer=layer, field_name="type")
     return _TYPES[name]

@@ -535,6 +535,7 @@ def export(
     output: StrPath | None = None,
     weights: StrPath | None = None,
     check_samples: int = 32,
+    class_names: StrPath | None = None,
     formats: str | Sequence[str] | None = None,
     task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] = 'auto',
     output_blob: str | None = None,
@@ -547,6 +548,7 @@ def export(
         output: Bundle folder; default RUN/bundle.
         weights: Export this .caffemodel instead of the run's last snapshot.
         check_samples: Number of real samples on which each exported model must agree with the net.
+        class_names: Text file with a class name per line, class 0 first; default: the names in the dataset.
         formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
             commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
             tflite. Evaluation and models in production need saved_model and caffe.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -16,11 +16,12 @@ from pydantic import (
     GetPydanticSchema,
     ValidationError,
     WithJsonSchema,
+    field_validator,
 )
 from pydantic_core import core_schema
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
+from deepspark_ops.stores.store_path import STORE_SCHEMES, DataPath, StorePath, data_path, local_path
 
 FORM: dict[str, Any] = {"form": "basic"}
 """Marks a field in the form of its stage's DAG; the field needs a title."""
@@ -170,6 +171,10 @@ def file_list_text(files: tuple[Path, ...]) -> str:
     return ",".join(str(path) for path in files)
 
 
+_STORE_ROOTS: Final = tuple((f"{scheme}:",) for scheme in STORE_SCHEMES)
+"""First part of a path that pathlib makes of an address."""
+
+
 class StageConfig(BaseModel):
     """Base of all stages: frozen, no unknown fields, no infinite numbers, because JSON lacks infinity.
 
@@ -179,6 +184,19 @@ class StageConfig(BaseModel):
 
     message_name: ClassVar[str | None] = None
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _local(cls, value: Any) -> Any:
+        """Return local paths of a user's texts: ``~/data`` and ``file:///data`` are absolute."""
+        if isinstance(value, tuple):
+            return tuple(map(cls._local, value))
+        if not isinstance(value, Path):
+            return value
+        if value.parts[:1] in _STORE_ROOTS:
+            msg = "is in an object store; allowed: a file or folder on the disk"
+            raise ValueError(msg)
+        return local_path(value)
 
     def paths_inside(self) -> frozenset[str]:
         """Return the path fields inside an archive; such paths are no paths of the file system."""

@@ -20,6 +20,9 @@ class ExportConfig(StageConfig):
     check_samples: int = Field(
         32, ge=1, le=10_000, description="Number of real samples on which each exported model must agree with the net"
     )
+    class_names: Path | None = Field(
+        None, description="Text file with a class name per line, class 0 first; default: the names in the dataset"
+    )
     formats: BundleFormats = None
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None

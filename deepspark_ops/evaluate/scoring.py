@@ -205,7 +205,8 @@ def report_of(
     metrics = sums[0].metrics(head(sums[0], names=names, speed=speed, others=further_reports))
     metrics = with_slices(0, metrics, head(sums[0], names=names))
     for task_sum, result in zip(sums, metrics.results(), strict=True):
-        _log.info("%s: %s", result.task.replace("_", " "), task_sum.line(result))
+        blob = f" of {result.scored.score_blob}" if len(sums) > 1 else ""
+        _log.info("%s%s: %s", result.task.replace("_", " "), blob, task_sum.line(result))
     return metrics
 
 

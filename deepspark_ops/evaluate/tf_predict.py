@@ -98,11 +98,17 @@ def compile_answers(
     def answers(feeds: Feeds) -> dict[str, npt.NDArray[Any]]:
         values = forward(feeds)
         return {
-            name: activated(answer, activations[name]) if name in activations else answer
+            name: activated(answer, activations[name]) if name in activations else _by_sample(answer, feeds)
             for name, answer in values.items()
         }
 
     return answers
+
+
+def _by_sample(target: npt.NDArray[Any], feeds: Feeds) -> npt.NDArray[Any]:
+    """Return a target (n, ...) of a whole batch of n samples; the net may have it as (T, N) or (T * N)."""
+    n_samples = len(next(iter(feeds.values())))
+    return target if len(target) == n_samples else target.reshape(n_samples, -1)
 
 
 def compile_targets(net: NetSpec, tasks: Sequence[ChosenTask], *, n_threads: int) -> Answers:
@@ -118,4 +124,4 @@ def compile_targets(net: NetSpec, tasks: Sequence[ChosenTask], *, n_threads: int
         return lambda feeds: {}
     forward = compile_forward(net, n_threads=n_threads, outputs=names)
     none_learned = tf.zeros((net.params.n_params,), tf.float32)
-    return lambda feeds: forward(none_learned, feeds)
+    return lambda feeds: {name: _by_sample(target, feeds) for name, target in forward(none_learned, feeds).items()}

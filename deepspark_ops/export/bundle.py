@@ -282,7 +282,7 @@ class _Export:
         forward = compile_forward(self._model.net, n_threads=self._n_threads, outputs=names)
         blobs = forward(self._model.params, self._trained_batch.feeds)
         n = self._batch.count
-        return {output.name: output.expected(blobs[output.chosen.output][:n]) for output in self._outputs}
+        return {output.name: output.expected(blobs[output.chosen.output])[:n] for output in self._outputs}
 
     def _metrics(self) -> MetricsReport | None:
         path = self._folder / METRICS_NAME

@@ -96,7 +96,9 @@ def _activated(deploy: caffe_pb2.NetParameter, task: ChosenTask, reserved_names:
         return task.output
     name = _free_name(reserved_names, _PROBABILITY_NAME)
     reserved_names.add(name)
-    deploy.layer.add(name=name, type=_ACTIVATIONS[task.activation], bottom=[task.output], top=[name])
+    layer = deploy.layer.add(name=name, type=_ACTIVATIONS[task.activation], bottom=[task.output], top=[name])
+    if task.activation == "softmax" and task.class_axis != 1:
+        layer.softmax_param.axis = task.class_axis
     return name
 
 

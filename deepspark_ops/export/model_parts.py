@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import numpy.typing as npt
 
 from caffe_import.data.transform import TransformOptions
+from caffe_import.files.text_file import read_text_file
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
@@ -19,8 +20,9 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.config.base import file_list_text
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.shared_options.bundle_formats import TFLITE_INT8
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.samples import Batch
-from deepspark_ops.evaluate.tasks.choice import NO_WISH, TaskWish, task_wish
+from deepspark_ops.evaluate.tasks.choice import NO_WISH, TaskWish, choose_task, task_wish
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.shards.manifest import split_digests
@@ -119,19 +121,41 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
     with open_trained_net(
         config.run_dir, weights=config.weights, dataset=None, split="test", default_batch_size=config.check_samples
     ) as trained:
+        wish = task_wish(config.task, config.output_blob, None)
+        names = trained.samples.class_names
+        if config.class_names is not None:
+            names = class_names_of_file(
+                config.class_names, choose_task(trained.net, wish).n_classes, option="class_names"
+            )
         yield ModelParts(
             trained.message,
             trained.net,
             trained.params,
             trained.weights.path,
             trained.samples,
-            trained.samples.class_names,
+            names,
             _origin_of_run(trained),
             trained.run.evaluation,
             config.formats,
             _calibration(config),
-            task_wish(config.task, config.output_blob, None),
+            wish,
         )
+
+
+def class_names_of_file(path: Path, n_classes: int, *, option: str) -> tuple[str, ...]:
+    """Return the names of a net's classes, a line each.
+
+    Raises:
+        ConfigError: There is no such file, or it has another number of lines; the message names ``option``.
+    """
+    if not path.is_file():
+        msg = f"{option}={path}: no such file"
+        raise ConfigError(msg)
+    names = tuple(read_text_file(path).splitlines())
+    if len(names) != n_classes:
+        msg = f"{option}={path}: has {len(names):,} lines, the net tells {n_classes:,} classes apart; one a line"
+        raise ConfigError(msg)
+    return names
 
 
 def _calibration(config: ExportConfig) -> Mapping[str, npt.NDArray[Any]] | None:

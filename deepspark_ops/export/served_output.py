@@ -72,14 +72,14 @@ class ServedOutput:
         )
 
     def expected(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the trained net's blob (n, ...) after the activation, by numpy: the expected numbers of every file."""
+        """Return the trained net's blob after the activation, (n, ...), by numpy: the numbers of each file."""
         wide = values.astype(np.float64)
         if self.chosen.activation == "sigmoid":
             wide = sigmoid(values)
         elif self.chosen.activation == "softmax":
-            rows = np.moveaxis(values, 1, -1)
-            wide = np.moveaxis(softmax(rows.reshape(-1, rows.shape[-1])).reshape(rows.shape), -1, 1)
-        return wide.reshape(len(values), *self.shape)
+            axis = self.chosen.class_axis
+            wide = np.moveaxis(softmax(np.moveaxis(values, axis, -1)), -1, axis)
+        return wide.reshape(-1, *self.shape)
 
     def agreement(self, actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
         """Return the share of answers in which a rounded file agrees with the trained net.
@@ -87,10 +87,11 @@ class ServedOutput:
         For classes (of each sample or pixel) the most probable class must be equal; for labels yes or no. Other numbers
         of a sample may differ by ``ROUNDING`` of the largest.
         """
-        if self.task == "multi_label" or (self.task == "segmentation" and self.shape[0] == 1):
+        axis = 1 if self.task == "classification" else self.chosen.axis_in_sample + 1
+        if self.task == "multi_label" or (self.task == "segmentation" and actual.shape[axis] == 1):
             same = (actual > 0.5) == (expected > 0.5)
         elif self.task in ("classification", "segmentation"):
-            same = actual.argmax(axis=1) == expected.argmax(axis=1)
+            same = actual.argmax(axis) == expected.argmax(axis)
         else:
             off = np.abs(actual - expected).reshape(len(actual), -1).max(axis=1)
             same = off <= ROUNDING * np.abs(expected).max()

@@ -287,7 +287,7 @@ def caffe_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None
     for name, output, blob in zip(_result_names(manifest), results, blobs, strict=True):
         lines.append(f"{name} = answer[{blob!r}]  # {_result_text(output)}")
     if manifest.is_classifier:
-        lines.append("classes = scores.reshape(len(scores), -1).argmax(axis=1)")
+        lines.append(f"classes = scores.reshape(-1, {manifest.output.n_classes}).argmax(axis=1)")
     return "\n".join([*lines, *_labels(manifest)])
 
 

@@ -729,6 +729,7 @@ class DeepSparkExportOperator(BaseOperator):
         output: StrPath | Template | None = None,
         weights: StrPath | Template | None = None,
         check_samples: int | Template | None = None,
+        class_names: StrPath | Template | None = None,
         formats: str | Sequence[str] | Template | None = None,
         task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] | Template | None = None,
         output_blob: str | Template | None = None,
@@ -744,6 +745,7 @@ class DeepSparkExportOperator(BaseOperator):
             output: Bundle folder; default RUN/bundle
             weights: Export this .caffemodel instead of the run's last snapshot
             check_samples: Number of real samples on which each exported model must agree with the net
+            class_names: Text file with a class name per line, class 0 first; default: the names in the dataset
             formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
                 commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
                 tflite. Evaluation and models in production need saved_model and caffe

@@ -37,7 +37,7 @@ class BlobAnswer:
 
         Raises:
             NetError: The net has no such blob; the message lists the blobs.
-            ConfigError: The first axis of a blob is not the batch.
+            ConfigError: The first axes of a blob do not number the samples.
         """
         batch_size = chunk_size(manifest, config.batch_size)
         net = deploy_net(config, batch_size)
@@ -70,7 +70,8 @@ class BlobAnswer:
             if not self._is_checked:
                 self._check(samples, blobs[self._probability])
                 self._is_checked = True
-        return {name: blobs[name][: len(samples)].reshape(len(samples), -1) for name, _ in self.shapes}
+        n_rows = len(next(iter(feeds.values())))
+        return {name: blobs[name].reshape(n_rows, -1)[: len(samples)] for name, _ in self.shapes}
 
     def _fed(self, values: Values, at: int) -> Values:
         table = self._tables[at]
@@ -91,7 +92,8 @@ class BlobAnswer:
         serve = load_saved_model(self._config.bundle / SAVED_MODEL_NAME)
         expected = served_answers(serve, samples, self._form, [self._main])[self._main.name]
         largest = float(np.abs(expected).max()) or 1.0
-        difference = float(np.abs(probabilities[: len(samples)].reshape(expected.shape) - expected).max()) / largest
+        answers = probabilities.reshape(-1, *expected.shape[1:])[: len(samples)]
+        difference = float(np.abs(answers - expected).max()) / largest
         if not difference <= ALLOWED_DIFFERENCE:
             msg = (
                 f"bundle={self._config.bundle}: {DEPLOY_NAME} with {WEIGHTS_NAME} differs from {SAVED_MODEL_NAME} by"

@@ -53,18 +53,22 @@ def deploy_net(config: BundleInputConfig, batch_size: int) -> NetSpec:
 
 
 def blob_shapes(net: NetSpec, config: FeaturesConfig, batch_size: int) -> tuple[tuple[str, Shape], ...]:
-    """Return (name, shape without the batch axis) of each wanted blob.
+    """Return (name, shape without the axes of the batch) of each wanted blob.
 
     Raises:
         NetError: The net has no such blob; the message lists the blobs.
-        ConfigError: The first axis of a blob is not the batch.
+        ConfigError: The first axes of a blob do not number the samples.
     """
+    shapes = []
     for name in config.blob_names:
         shape = net.blob_shape(name)
-        if shape[:1] != (batch_size,):
+        starts = (n for n in range(1, len(shape) + 1) if prod(shape[:n]) == batch_size)  # (T, N, ...) of T * N samples
+        n_batch_axes = next(starts, None)
+        if n_batch_axes is None:
             msg = f'blobs: "{name}" has shape {shape}, no value of its own for each sample'
             raise ConfigError(msg)
-    return tuple((name, net.blob_shapes[name][1:]) for name in config.blob_names)
+        shapes.append((name, shape[n_batch_axes:]))
+    return tuple(shapes)
 
 
 def numbers() -> pa.DataType:

@@ -343,9 +343,20 @@ def data_path(text: str | DataPath) -> DataPath:
     if url := _URL.fullmatch(text):
         is_host_left_out = url["rest"].startswith("/") and url["scheme"] in HADOOP_SCHEMES
         return StorePath(url["scheme"], PurePosixPath("/" if is_host_left_out else "", url["rest"].lstrip("/")))
-    if url := _LOCAL_URL.fullmatch(text):
+    return local_path(text)
+
+
+def local_path(text: str | Path) -> Path:
+    """Return the local path of a user's text: ``file:///data`` and ``~/data`` are absolute.
+
+    Example:
+        >>> local_path("file:///data/a"), local_path("data/a")
+        (PosixPath('/data/a'), PosixPath('data/a'))
+    """
+    if url := _LOCAL_URL.fullmatch(str(text)):
         return Path(url["path"])
-    return Path(text)
+    path = Path(text)
+    return path.expanduser() if path.parts[:1] == ("~",) else path
 
 
 def name_below(folder: DataPath, path: DataPath) -> str:

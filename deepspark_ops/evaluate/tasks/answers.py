@@ -23,15 +23,18 @@ def wanted_blobs(tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
 
 
 def activated(values: Array, task: ChosenTask) -> Array:
-    """Return a blob after the activation of the task.
+    """Return a blob after the activation of the task, (n_samples, ...), the classes on axis 1.
 
     Classes and labels are (n, n_classes) probabilities in float64. The scores of a segmentation are not activated: the
     greatest score and the greatest probability belong to the same class.
 
     Args:
-        values: (n, ...), as the net gave it.
+        values: As the net gave it, a whole batch.
         task: Whose output it is.
     """
+    if task.class_axis != 1:
+        samples = values.reshape(-1, *values.shape[task.n_batch_axes :])
+        values = np.moveaxis(samples, task.axis_in_sample + 1, 1)
     if task.task == "classification":
         rows = values.reshape(len(values), task.n_classes)
         return rows.astype(np.float64) if task.activation == "none" else softmax(rows)

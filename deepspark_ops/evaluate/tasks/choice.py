@@ -11,6 +11,7 @@ from math import prod
 from typing import Final, Literal
 
 from caffe_import.errors import NetError, did_you_mean
+from caffe_import.layers.softmax import SoftmaxOptions
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
@@ -40,14 +41,16 @@ class ChosenTask:
         target: Blob with what the answers should be; None if the net has none. No learned layer has a part in it, but
             it may be computed from data (Slice, Flatten).
         is_target_fed: Is ``target`` a top of a data layer itself?
-        activation: What turns the blob into the answer: ``softmax`` over axis 1, ``sigmoid``, or ``none``.
-        shape: Of one sample's answer, the batch axis left out.
+        activation: What turns the blob into the answer: ``softmax`` over ``class_axis``, ``sigmoid``, or ``none``.
+        shape: Of one sample's answer, without the axes of the batch.
         n_classes: Classes of a classification or segmentation, labels of multi_label; 0 for others. A segmentation of
             one score a pixel (sigmoid) has 2.
         ignore_label: Samples (segmentation: pixels) of this label do not count, as in the net's own loss.
         found_by: The layer or the option that decided, ``layer "loss" (SoftmaxWithLoss)``.
         weight: The loss' weight; of several results the one with the largest is the main one.
         margin: Of ContrastiveLoss; None for others.
+        class_axis: Axis of the classes in the blob.
+        n_batch_axes: First axes of the blob that number the samples: 1, or 2 for (T, N, classes) of T * N samples.
     """
 
     task: TaskName
@@ -61,6 +64,18 @@ class ChosenTask:
     found_by: str
     weight: float = 1.0
     margin: float | None = None
+    class_axis: int = 1
+    n_batch_axes: int = 1
+
+    @property
+    def axis_in_sample(self) -> int:
+        """Axis of the classes in ``shape``."""
+        return self.class_axis - self.n_batch_axes
+
+    @property
+    def n_positions(self) -> int:
+        """Numbers of a class in a sample's answer: 1, or the pixels."""
+        return self.n_values // self.shape[self.axis_in_sample] if self.n_values else 0
 
     @property
     def output(self) -> str:
@@ -200,14 +215,14 @@ def _of_classes(net: NetSpec, layer: LayerSpec, label: str) -> ChosenTask:
     """Return the classification or segmentation of a layer with scores and integer labels.
 
     Raises:
-        NetError: Classes on another axis than 1, or labels that the net computes.
+        NetError: Classes on the axis of the samples, or labels that the net computes.
     """
     axis = getattr(layer.definition.options, "axis", 1)
     output, shape = user_name(net, layer.bottoms[0]), layer.bottom_shapes[0]
-    if axis != 1:
+    if axis == 0:
         msg = (
-            f'{named(layer)}: class scores "{output}" of shape {shape} have their classes on axis {axis}; allowed: '
-            "axis 1, (N, classes) or (N, classes, height, width)"
+            f'{named(layer)}: class scores "{output}" of shape {shape} have their classes on axis 0, the axis of the '
+            "samples; allowed: another axis, such as 1 for (N, classes)"
         )
         raise NetError(msg, layer=layer.name)
     origin, target = origins(net)[label], user_name(net, label)
@@ -215,7 +230,8 @@ def _of_classes(net: NetSpec, layer: LayerSpec, label: str) -> ChosenTask:
         msg = f'{named(layer)}: its labels "{target}" are computed by the net; allowed: a top of a data layer'
         raise NetError(msg, layer=layer.name)
     whole_sample = layer.type in ("HingeLoss", "MultinomialLogisticLoss")
-    task: TaskName = "segmentation" if prod(shape[2:]) > 1 and not whole_sample else "classification"
+    n_positions = prod(shape[_n_batch_axes(net, shape, axis) :]) // shape[axis]
+    task: TaskName = "segmentation" if n_positions > 1 and not whole_sample else "classification"
     is_probability = layer.type in _GIVES_PROBABILITIES or _is_made_by(net, output, "Softmax")
     return _chosen(
         net,
@@ -225,7 +241,14 @@ def _of_classes(net: NetSpec, layer: LayerSpec, label: str) -> ChosenTask:
         activation="none" if is_probability else "softmax",
         ignore_label=_ignored(layer),
         found_by=named(layer),
+        class_axis=axis,
     )
+
+
+def _n_batch_axes(net: NetSpec, shape: Shape, class_axis: int) -> int:
+    """Return the number of first axes that number the samples: all before the classes if they number the batch."""
+    batch_size = next((input_shape[0] for input_shape in net.inputs.values() if input_shape), 0)
+    return class_axis if shape[0] != batch_size and prod(shape[:class_axis]) == batch_size else 1
 
 
 def _of_pair(net: NetSpec, layer: LayerSpec) -> ChosenTask:
@@ -252,15 +275,24 @@ def _of_ends(net: NetSpec) -> list[ChosenTask]:
         if len(shape) < _SIDES:
             continue
         task: TaskName = "multi_label" if makers[name] == "Sigmoid" else "regression"
+        axis = _softmax_axis(net, name)
         if makers[name] == "Softmax":
-            task = "segmentation" if prod(shape[2:]) > 1 else "classification"
+            n_positions = prod(shape[_n_batch_axes(net, shape, axis) :]) // shape[axis]
+            task = "segmentation" if n_positions > 1 else "classification"
         elif prod(shape[2:]) > 1:
             task = "regression"
+        chosen = _chosen(net, task, (name,), None, found_by=f'output "{name}" ({makers[name]})', class_axis=axis)
         target = _unused_label(net)
-        fits = target is not None and _target_fits(net, task, shape[1:], target)
-        by = f'output "{name}" ({makers[name]})'
-        results.append(_chosen(net, task, (name,), target if fits else None, found_by=by))
+        fits = target is not None and _target_fits(net, chosen, target)
+        results.append(replace(chosen, target=target, is_target_fed=target in net.inputs) if fits else chosen)
     return results
+
+
+def _softmax_axis(net: NetSpec, blob: str) -> int:
+    """Return the axis of the Softmax that makes ``blob``, else 1."""
+    maker = maker_of(net, blob)
+    options = None if maker is None else maker.definition.options
+    return (options.axis or 1) if isinstance(options, SoftmaxOptions) else 1
 
 
 def _as_wished(net: NetSpec, wish: TaskWish, candidates: Sequence[ChosenTask]) -> ChosenTask:
@@ -310,7 +342,8 @@ def _made_as_wished(net: NetSpec, task: TaskName, outputs: tuple[str, ...], targ
         activation = "sigmoid"
     if activation == "sigmoid" and _is_made_by(net, outputs[0], "Sigmoid"):
         activation = "none"
-    return _chosen(net, task, outputs, target, activation=activation, found_by="the options")
+    axis = _softmax_axis(net, outputs[0])
+    return _chosen(net, task, outputs, target, activation=activation, found_by="the options", class_axis=axis)
 
 
 def _of_task(net: NetSpec, task: TaskName, candidates: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
@@ -336,9 +369,12 @@ def _chosen(
     found_by: str,
     weight: float = 1.0,
     margin: float | None = None,
+    class_axis: int = 1,
 ) -> ChosenTask:
-    shape = net.blob_shapes[outputs[0]][1:]
-    n_classes = shape[0] if shape and task in ("classification", "multi_label", "segmentation") else 0
+    full = net.blob_shapes[outputs[0]]
+    n_batch_axes = _n_batch_axes(net, full, class_axis)
+    has_classes = len(full) >= _SIDES and task in ("classification", "multi_label", "segmentation")
+    n_classes = full[class_axis] if has_classes else 0
     return _checked(
         net,
         ChosenTask(
@@ -347,12 +383,14 @@ def _chosen(
             target=target,
             is_target_fed=target is not None and target in net.inputs,
             activation=activation,
-            shape=shape,
+            shape=full[n_batch_axes:],
             n_classes=2 if task == "segmentation" and n_classes == 1 else n_classes,
             ignore_label=ignore_label,
             found_by=found_by,
             weight=weight,
             margin=margin,
+            class_axis=class_axis,
+            n_batch_axes=n_batch_axes,
         ),
     )
 
@@ -372,9 +410,9 @@ def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
     problem = ""
     if len(full) < _SIDES:
         problem = "allowed: (N, ...), an answer a sample"
-    elif chosen.task in ("classification", "multi_label") and prod(full[2:]) != 1:
+    elif chosen.task in ("classification", "multi_label") and chosen.n_positions != 1:
         problem = f"allowed for {chosen.task}: (N, classes), one vector per sample"
-    elif chosen.task == "segmentation" and prod(full[2:]) == 1:
+    elif chosen.task == "segmentation" and chosen.n_positions == 1:
         problem = "allowed for segmentation: (N, classes, height, width)"
     elif chosen.task == "embedding" and len({shape[1:] for shape in shapes.values()}) > 1:
         problem = "both sides must have the same shape"
@@ -382,7 +420,7 @@ def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
         blob_shapes = " and ".join(f'"{name}" {shape}' for name, shape in shapes.items())
         msg = f"{where}: blob {blob_shapes}; {problem}"
         raise NetError(msg)
-    if chosen.target is not None and not _target_fits(net, chosen.task, chosen.shape, chosen.target):
+    if chosen.target is not None and not _target_fits(net, chosen, chosen.target):
         msg = (
             f'{where}: target "{chosen.target}" {net.blob_shapes[chosen.target]} does not fit "{chosen.output}" {full} '
             f"of a {chosen.task}: {_FITTING[chosen.task]}"
@@ -402,11 +440,10 @@ _FITTING: Final[dict[TaskName, str]] = {
 assert set(_FITTING) == set(TASK_NAMES)
 
 
-def _target_fits(net: NetSpec, task: TaskName, shape: Shape, target: str) -> bool:
-    n = prod(net.blob_shapes[target][1:])
-    if task in ("classification", "embedding"):
-        return n == 1
-    return n == (prod(shape[1:]) if task == "segmentation" else prod(shape))
+def _target_fits(net: NetSpec, chosen: ChosenTask, target: str) -> bool:
+    n_numbers = {"classification": 1, "embedding": 1, "segmentation": chosen.n_positions}
+    n_samples = prod(net.blob_shapes[chosen.output][: chosen.n_batch_axes])
+    return prod(net.blob_shapes[target]) == n_samples * n_numbers.get(chosen.task, chosen.n_values)
 
 
 def _ignored(layer: LayerSpec) -> int | None:

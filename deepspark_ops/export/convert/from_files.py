@@ -11,7 +11,6 @@ from pathlib import Path
 from caffe_import.data.transform import transform_options
 from caffe_import.files.mean_file import read_mean
 from caffe_import.files.prototxt import read_net
-from caffe_import.files.text_file import read_text_file
 from caffe_import.net.batch_size import net_in_batches
 from caffe_import.net.label_users import label_users
 from caffe_import.net.layer_registry import Shape
@@ -26,7 +25,7 @@ from deepspark_ops.evaluate.tasks.choice import choose_task, task_wish
 from deepspark_ops.evaluate.trained_net import load_params
 from deepspark_ops.export.convert.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.manifest import Origin, file_digest
-from deepspark_ops.export.model_parts import CheckSamples, ModelParts, code_version, first_samples
+from deepspark_ops.export.model_parts import CheckSamples, ModelParts, class_names_of_file, code_version, first_samples
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.data.sources import SourceResolver
@@ -182,16 +181,7 @@ def _drawn(
 def _class_names(config: ConvertConfig, samples: CheckSamples, n_classes: int) -> tuple[str, ...]:
     if config.labels is None:
         return samples.class_names if isinstance(samples, Samples) else ()
-    names = read_labels(config.labels)
-    if len(names) != n_classes:
-        msg = f"labels={config.labels}: has {len(names):,} lines, the net tells {n_classes:,} classes apart; one a line"
-        raise ConfigError(msg)
-    return names
-
-
-def read_labels(path: Path) -> tuple[str, ...]:
-    """Read the class names of a net, one per line."""
-    return tuple(read_text_file(path).splitlines())
+    return class_names_of_file(config.labels, n_classes, option="labels")
 
 
 def _origin(config: ConvertConfig) -> Origin:

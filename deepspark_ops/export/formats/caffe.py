@@ -56,7 +56,7 @@ def _named(model: ExportedModel, blobs: Mapping[str, npt.NDArray[Any]]) -> dict[
     """Return the outputs of each sample, from the blobs of a batch."""
     n = model.batch.count
     return {
-        output.name: blobs[output.blob][:n].reshape(n, *output.shape).astype(np.float64) for output in model.outputs
+        output.name: blobs[output.blob].reshape(-1, *output.shape)[:n].astype(np.float64) for output in model.outputs
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 import tensorflow as tf
 from tensorflow.lite.python.convert_phase import ConverterError
 
-from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
+from deepspark_ops.export.formats.exported_model import NEEDS_ITS_BATCH, CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME, TFLITE_FLOAT16_NAME, TFLITE_INT8_NAME, TFLITE_NAME
 from deepspark_ops.export.tf_saved_model import SIGNATURE, write_saved_model
@@ -42,7 +42,8 @@ def _write(model: ExportedModel, file: str, prepare: Prepare) -> None:
                 warnings.simplefilter("ignore")  # the interpreter that measures the ranges will move to another package
                 data = convert()
         except (ConverterError, RuntimeError, ValueError) as error:
-            raise CannotHave(_reason(str(error))) from error
+            is_of_batch = not model.served().takes_any_batch and not _OPERATION.search(str(error))
+            raise CannotHave(NEEDS_ITS_BATCH if is_of_batch else _reason(str(error))) from error
     (model.folder / file).write_bytes(data)
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.batch_size import batch_size_of, net_in_batches
-from caffe_import.net.net_spec import build_net_spec
+from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.shared_options.batch_size import DEFAULT_BATCH_SIZE
@@ -63,7 +63,9 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
                 config.run_dir, weights=None, dataset=config.dataset, split=config.split, batch_size=config.batch_size
             )
         )
-        speed = _speed(config, trained.solver)
+        deploy, batch_size = _deploy_net(config)
+        bundle_task = choose_task(deploy)
+        speed = _speed(config, deploy, bundle_task, batch_size, trained.solver)
         task = choose_task(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
         main = manifest.results()[0]
         if main.task != task.task:
@@ -74,7 +76,8 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
             raise DataError(msg)
         if task.task == "classification":
             task = replace(task, n_classes=max(task.n_classes, manifest.output.n_classes))
-        answer, path = _answer(config.bundle, manifest, task, trained), rows_file(rows, 0) if rows else None
+        answer = _answer(config.bundle, manifest, task, trained, class_axis=bundle_task.axis_in_sample + 1)
+        path = rows_file(rows, 0) if rows else None
         with each_batch((), trained.samples, [task], path, has_scores=False) as (each, _):
             sums, digest = score_samples(answer, trained.samples, [task], worst=0, each=each if rows else None)
         scored = ScoredOn(
@@ -101,7 +104,10 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
     return metrics
 
 
-def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: TrainedNet) -> Answer:
+def _answer(
+    bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: TrainedNet, *, class_axis: int
+) -> Answer:
+    """Return the bundle's answers to the run's samples; ``class_axis`` is of the bundle's main output (N, ...)."""
     serve = load_saved_model(bundle / SAVED_MODEL_NAME)
     targets = compile_targets(trained.net, [task], n_threads=len(os.sched_getaffinity(0)))
     takes_raw = any(table_of_input(contract, bundle) is not None for contract in manifest.inputs)
@@ -114,6 +120,8 @@ def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: T
                 blob: np.pad(class_scores, ((0, 0), (0, task.n_classes - class_scores.shape[1])))
                 for blob, class_scores in scores.items()
             }
+        elif task.task == "segmentation":
+            scores = {blob: np.moveaxis(class_scores, class_axis, 1) for blob, class_scores in scores.items()}
         target_values = {name: values[: batch.count] for name, values in targets(batch.feeds).items()}
         return {**scores, **target_values}
 
@@ -149,18 +157,22 @@ def _served(serve: Serve, manifest: BundleManifest, stored: Mapping[str, npt.NDA
     return serve(arguments)[manifest.output.scores].astype(np.float64)
 
 
-def _speed(config: ScoreBundleConfig, solver: SolverSpec) -> Speed:
-    """Time the bundle's net as stage evaluate times a run's: in batches, without preprocessing."""
+def _deploy_net(config: ScoreBundleConfig) -> tuple[NetSpec, int]:
+    """Return the bundle's net and its batch size."""
     message = read_net(config.bundle / DEPLOY_NAME)
     inputs = [layer for layer in message.layer if layer.type == "Input"]
     build = partial(build_net_spec, message, phase="TEST")
     net = net_in_batches(inputs, build, requested=config.batch_size, default=DEFAULT_BATCH_SIZE)
-    batch_size = batch_size_of(inputs[0])
+    return net, batch_size_of(inputs[0])
+
+
+def _speed(config: ScoreBundleConfig, net: NetSpec, task: ChosenTask, batch_size: int, solver: SolverSpec) -> Speed:
+    """Time the bundle's net as stage evaluate times a run's: in batches, without preprocessing."""
     ready = scoring_device(config.devices, solver, n_threads=len(os.sched_getaffinity(0)))
     predict = compile_answers(
         net,
         load_params(net, config.bundle / WEIGHTS_NAME),
-        [choose_task(net)],
+        [task],
         n_threads=ready.n_threads,
         device=next(iter(ready.names), ""),
     )

@@ -105,6 +105,7 @@ def index_tfrecord(
     image: str | None = None,
     label: str | None = None,
     n_records: int | None = None,
+    with_labels: bool = True,
 ) -> SourceIndex:
     """Read labels and names in a pass over every file.
 
@@ -114,6 +115,7 @@ def index_tfrecord(
         image: Feature of the image, compressed, or raw with features of the size; default: a usual name.
         label: Feature that holds the label, a whole number or the class's name; default: a usual name.
         n_records: Stop after this number of records.
+        with_labels: Whether labels are read; without, each is 0.
 
     Raises:
         ConfigError: The features are not there, or a folder holds several sets.
@@ -121,14 +123,14 @@ def index_tfrecord(
     """
     files: list[DataPath] = []
     rows: list[_Row] = []
-    columns: tuple[str, str] | None = None
+    columns: _Columns | None = None
     for number, path in enumerate(_files(source)):
         if n_records is not None and len(rows) >= n_records:
             break
         files.append(decompressed(path, work))
         for row, (offset, length, record) in enumerate(islice(_records(files[-1]), n_records)):
             features = _parsed(path, row, record)
-            columns = columns or _columns(source, features, image, label)
+            columns = columns or _columns(source, features, image, label, with_labels=with_labels)
             rows.append(_row((number, offset, length), f"{path.name}_{row}", features, columns))
     if columns is None:
         msg = f"{source}: no record"
@@ -141,6 +143,10 @@ def digest_tfrecord(source: DataPath) -> str:
     return digest_of_files(_files(source))
 
 
+_Columns = tuple[str] | tuple[str, str]
+"""The features of the image and, if labels are read, of the label."""
+
+
 @dataclass(frozen=True)
 class _Row:
     """A record's location, name and label; an unusable record has the reason in ``why_bad``."""
@@ -151,13 +157,15 @@ class _Row:
     why_bad: str | None
 
 
-def _row(location: tuple[int, int, int], name: str, features: Mapping[str, Value], columns: tuple[str, str]) -> _Row:
+def _row(location: tuple[int, int, int], name: str, features: Mapping[str, Value], columns: _Columns) -> _Row:
     key = next((features[key] for key in _KEYS if isinstance(features.get(key), bytes)), None)
     if isinstance(key, bytes) and key:
         name = key.decode("utf-8", "surrogateescape")
     for column in columns:
         if column not in features:
             return _Row(location, name, None, f'feature "{column}" is missing')
+    if len(columns) == 1:
+        return _Row(location, name, 0, None)
     value = features[columns[1]]
     if isinstance(value, bytes):
         return _Row(location, name, value.decode("utf-8", "surrogateescape"), None)
@@ -166,7 +174,7 @@ def _row(location: tuple[int, int, int], name: str, features: Mapping[str, Value
     return _Row(location, name, int(value[0]), None)
 
 
-def _index(rows: Sequence[_Row], files: tuple[DataPath, ...], columns: tuple[str, str]) -> SourceIndex:
+def _index(rows: Sequence[_Row], files: tuple[DataPath, ...], columns: _Columns) -> SourceIndex:
     are_names = isinstance(next((row.label for row in rows if row.label is not None), None), str)
     good = [row for row in rows if row.why_bad is None and isinstance(row.label, str) == are_names]
     bad = [
@@ -191,9 +199,13 @@ def _index(rows: Sequence[_Row], files: tuple[DataPath, ...], columns: tuple[str
     )
 
 
-def _columns(source: DataPath, features: Mapping[str, Value], image: str | None, label: str | None) -> tuple[str, str]:
-    columns = []
+def _columns(
+    source: DataPath, features: Mapping[str, Value], image: str | None, label: str | None, *, with_labels: bool
+) -> _Columns:
+    columns: list[str] = []
     for option, name, usual in (("image_column", image, _IMAGES), ("label_column", label, _LABELS)):
+        if option == "label_column" and not with_labels:
+            return (columns[0],)
         column = next((key for key in ((name,) if name is not None else usual) if key in features), None)
         if column is None:
             missing = f'no feature "{name}"' if name is not None else f"no feature of a usual name ({', '.join(usual)})"
@@ -276,8 +288,17 @@ def _is_framed(start: bytes) -> bool:
     return len(start) >= _HEADER_BYTES and start[8:12] == struct.pack("<I", masked_crc32c(start[:8]))
 
 
-def _start(config: IngestConfig, source: DataPath, work: DataPath, n_records: int | None = None) -> SourceIndex:
-    return index_tfrecord(source, work, image=config.image_column, label=config.label_column, n_records=n_records)
+def _start(
+    config: IngestConfig, source: DataPath, work: DataPath, n_records: int | None = None, *, with_labels: bool = True
+) -> SourceIndex:
+    return index_tfrecord(
+        source,
+        work,
+        image=config.image_column,
+        label=config.label_column,
+        n_records=n_records,
+        with_labels=with_labels,
+    )
 
 
 FORMAT = Format(
@@ -286,6 +307,7 @@ FORMAT = Format(
     looks_like=_looks_like,
     digest=lambda _config, source: digest_tfrecord(source),
     index=_start,
+    index_unlabelled=lambda config, source, work: _start(config, source, work, with_labels=False),
     is_large=lambda source: sum(path.stat().st_size for path in _files(source)) > _LARGE_BYTES,
     index_start=_start,
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import jinja2
+from airflow.sdk import Asset
 from pydantic.fields import FieldInfo
 
 from deepspark_ops.config.base import Config, StageConfig, wrong_values
@@ -23,10 +24,11 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.form import config_from_params, form_schemas, is_left_out, refuse_unknown
 from deepspark_ops.operators.lineage.facets import operator_lineage
 from deepspark_ops.operators.lineage.stage_lineage import StageFacts, after_stage, before_stage
+from deepspark_ops.operators.provider.airflow_names import AirflowFailException
 from deepspark_ops.operators.provider.store_connections import StoreAccess, store_access
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
-from deepspark_ops.operators.tasks.stage_run import StageRun, is_running_task
+from deepspark_ops.operators.tasks.stage_run import StageRun, is_running_task, plain_end
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 DECIDED: Final = {
@@ -136,21 +138,29 @@ class StageArguments:
             ConfigError: An argument is unknown or missing, or a value that is no template is wrong.
         """
         cls = type(self)
-        values = {name: kwargs.pop(name, None) for name in argument_fields(cls)}
+        connections = _connections_of([run, *(kwargs.get(name) for name in argument_fields(cls))])
+        values = {name: _as_text(kwargs.pop(name, None)) for name in argument_fields(cls)}
         if run is not None and not cls.takes_run:
             kwargs["run"] = run
         _refuse_unknown(cls, kwargs)
         _refuse_missing(cls, values)
         _refuse_wrong(cls, values, kwargs.get("task_id"))
+        connections |= {store_conn_id} if store_conn_id else set()
+        if len(connections) > 1:
+            msg = (
+                f"{cls.__name__}, task {kwargs.get('task_id')}: paths and store_conn_id name the connections"
+                f" {', '.join(sorted(connections))}; a task uses one: give store_conn_id, and paths without another"
+            )
+            raise ConfigError(msg)
         super().__init__(**{"multiple_outputs": cls.returns_mapping, **kwargs})
         self.output_of_task: Mapping[str, Any] = {}
         self.starts_run = run is None
-        self.run = _text_of_path(run)
+        self.run = _as_text(run)
         self._places = places
         self._refuses_unknown_conf = refuse_unknown_conf
-        self.store_conn_id = store_conn_id
+        self.store_conn_id = store_conn_id or next(iter(connections), None)
         for name, value in values.items():
-            setattr(self, _ATTRIBUTES.get(name, name), _text_of_path(value))
+            setattr(self, _ATTRIBUTES.get(name, name), value)
         # What is left out need not be shown among the rendered templates.
         left_out = {name for name in _template_fields(cls) if getattr(self, name) is None}
         fields = tuple(name for name in cls.template_fields if name not in left_out)
@@ -164,20 +174,29 @@ class StageArguments:
             ConfigError: An argument is unknown, or a value that is no template is wrong.
         """
         _refuse_unknown(cls, kwargs)
+        names = {"run", *argument_fields(cls)}
+        kwargs = {name: _as_text(value) if name in names else value for name, value in kwargs.items()}
         _refuse_wrong(cls, kwargs, kwargs.get("task_id"))
         return PartialOperator(cls, super().partial(**kwargs), kwargs)  # type: ignore[misc]
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
-        """Return a rendered template; a single expression keeps the type of the value."""
+        """Return a rendered template; a single expression keeps the type of the value.
+
+        A wrong template ends the task with a plain message.
+        """
         expression = _EXPRESSION.fullmatch(content) if isinstance(content, str) else None
-        if expression is None:
-            return super().render_template(content, context, jinja_env, seen_oids)  # type: ignore[misc]
-        environment = jinja_env or self.get_template_env()  # type: ignore[attr-defined]
-        value = environment.compile_expression(expression[1], undefined_to_none=False)(**context)
-        if isinstance(value, jinja2.Undefined):
-            msg = f"{content}: {value._undefined_message}"
-            raise jinja2.UndefinedError(msg)
-        return value
+        try:
+            if expression is None:
+                return super().render_template(content, context, jinja_env, seen_oids)  # type: ignore[misc]
+            environment = jinja_env or self.get_template_env()  # type: ignore[attr-defined]
+            value = environment.compile_expression(expression[1], undefined_to_none=False)(**context)
+            if not isinstance(value, jinja2.Undefined):
+                return value
+            problem = value._undefined_message
+        except jinja2.TemplateError as error:
+            problem = str(error)
+        # Airflow logs the traceback of every exception in a template.
+        raise plain_end(self, context, AirflowFailException(_template_problem(content, problem))) from None
 
     @property
     def places(self) -> Places:
@@ -187,7 +206,7 @@ class StageArguments:
     def values(self) -> dict[str, Any]:
         """Return the arguments with a value, after the rendering of templates."""
         fields = argument_fields(type(self))
-        entries = {name: _own_entry(name, getattr(self, _ATTRIBUTES.get(name, name))) for name in fields}
+        entries = {name: _as_text(_own_entry(name, getattr(self, _ATTRIBUTES.get(name, name)))) for name in fields}
         return {name: value for name, value in entries.items() if not is_left_out(value)}
 
     def path(self, name: str) -> DataPath | None:
@@ -299,6 +318,13 @@ class PartialOperator:
             ConfigError: An argument is unknown or missing.
         """
         self._refuse_names([mapped])
+        names = {"run", *argument_fields(self._operator_class)}
+        for name, values in mapped.items():
+            connections = _connections_of([values])
+            if name in names and connections - {self._arguments.get("store_conn_id")}:
+                msg = f"{name} names the connections {', '.join(sorted(connections))}: give store_conn_id to partial()"
+                raise self._refused(ConfigError(msg))
+        mapped = {name: _as_text(values) if name in names else values for name, values in mapped.items()}
         return self._partial.expand(**mapped)
 
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
@@ -316,9 +342,12 @@ class PartialOperator:
             _refuse_unknown(self._operator_class, dict.fromkeys(name for names in mappings for name in names))
             for names in mappings:
                 _refuse_missing(self._operator_class, {**self._arguments, **names})
-        except ConfigError:
-            self._partial._expand_called = True  # else Airflow warns of a task that was never mapped
-            raise
+        except ConfigError as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: ConfigError) -> ConfigError:
+        self._partial._expand_called = True  # else Airflow warns of a task that was never mapped
+        return error
 
 
 def _template_fields(cls: type[StageArguments]) -> list[str]:
@@ -423,18 +452,33 @@ def _refuse_wrong(cls: type[StageArguments], values: Mapping[str, Any], task_id:
         return
     entries = {name: _own_entry(name, value) for name, value in values.items() if name in argument_fields(cls)}
     literals = {name: value for name, value in entries.items() if not is_left_out(value) and _is_literal(value)}
-    lines = _strategy_problems(literals)
+    lines = [*_misspelt_templates(entries), *_strategy_problems(literals)]
     for model in cls.config_models:
         lines += wrong_values(model, {name: literals.pop(name) for name in model.model_fields if name in literals})
     if lines:
         raise ConfigError("\n".join(f"{cls.__name__}, task {task_id}: {line}" for line in lines))
 
 
-def _text_of_path(value: Any) -> Any:
-    """Return a path, or each path of a list, as text, which is a template; another value unchanged."""
+def _as_text(value: Any) -> Any:
+    """Return a path, an Asset, or each of a list, as text, which is a template; another value unchanged."""
     if isinstance(value, list | tuple):
-        return [_text_of_path(item) for item in value]
-    return str(value) if isinstance(value, Path | StorePath) else value
+        return [_as_text(item) for item in value]
+    if isinstance(value, Path | StorePath):
+        return str(value)
+    if isinstance(value, Asset):
+        return value.uri
+    return value.as_uri() if _is_object_storage_path(value) else value
+
+
+def _is_object_storage_path(value: Any) -> bool:
+    """Return whether a value is an ``ObjectStoragePath``; the import of Airflow's class takes a third of a second."""
+    return hasattr(value, "as_uri") and hasattr(value, "conn_id")
+
+
+def _connections_of(values: Iterable[Any]) -> set[str]:
+    """Return the Airflow connections of values that are an ``ObjectStoragePath``, or a list of them."""
+    flat = [item for value in values for item in (value if isinstance(value, list | tuple) else [value])]
+    return {item.conn_id for item in flat if _is_object_storage_path(item) and item.conn_id}
 
 
 def _is_literal(value: Any) -> bool:
@@ -446,6 +490,26 @@ def _is_literal(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_literal, value))
     return isinstance(value, bool | int | float | Path | StorePath)
+
+
+def _template_problem(text: Any, problem: str) -> str:
+    return (
+        f"template {text!r}: {problem}; text between {{{{ and }}}}, {{% and %}} or {{# and #}} is Jinja's: without a"
+        " template write a blank between the two characters"
+    )
+
+
+def _misspelt_templates(entries: Mapping[str, Any]) -> list[str]:
+    """Return the problem of each text that Jinja cannot read; a DAG may declare further tags."""
+    lines = []
+    for name, text in entries.items():
+        try:
+            if isinstance(text, str):
+                jinja2.Environment(autoescape=False).parse(text)  # noqa: S701 - nothing is rendered
+        except jinja2.TemplateSyntaxError as error:
+            if "unknown tag" not in str(error.message):
+                lines.append(f"{name}: {_template_problem(text, str(error.message))}")
+    return lines
 
 
 def _strategy_problems(literals: Mapping[str, Any]) -> list[str]:

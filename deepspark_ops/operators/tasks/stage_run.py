@@ -36,7 +36,7 @@ from deepspark_ops.run_index.index_file import read_index, write_index
 from deepspark_ops.run_label.label import read_label
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import Status, StatusFile
-from deepspark_ops.stores.store_path import DataPath, data_path
+from deepspark_ops.stores.store_path import DataPath, data_path, local_path
 from deepspark_ops.tracking.tell import tell_run
 
 _Execute = TypeVar("_Execute", bound=Callable[..., Any])
@@ -82,7 +82,7 @@ class StageRun:
                 " output is empty left no result; clear it together with this task"
             )
             raise AirflowFailException(msg)
-        run_dir = root / str(values["run_dir"])
+        run_dir = root / local_path(str(values["run_dir"]))
         decided = read_decided(run_dir)
         entries = {"dataset": decided.dataset, "production": decided.production, **values}
         dataset = data_path(entries["dataset"]) if entries["dataset"] else None
@@ -200,18 +200,23 @@ def ends_plainly(execute: _Execute) -> _Execute:
                         stack.enter_context(self.store_access())
                 output = execute(self, context, **more)
         except AirflowException as error:
-            is_mistake = isinstance(error, AirflowFailException)
-            if not is_running_task() or not (is_mistake or type(error) is AirflowException):
-                raise  # a skip or a reschedule is no failure
-            if is_mistake and OwnTries is None:
-                raise
-            _limit_retries(context["ti"].task, is_mistake=is_mistake)
-            self.log.error("%s", error)  # noqa: TRY400 - the message is whole
-            raise TaskEnd(str(error), USER_MISTAKE if is_mistake else FAILED) from None
+            raise plain_end(self, context, error) from None
         self.output_of_task = output if isinstance(output, Mapping) else {}
         return output
 
     return cast("_Execute", run)
+
+
+def plain_end(task: Any, context: Any, error: Exception) -> BaseException:
+    """Log the message of a running task's error, and return its end; or return ``error``, which Airflow must see."""
+    is_mistake = isinstance(error, AirflowFailException)
+    if not is_running_task() or not (is_mistake or type(error) is AirflowException):
+        return error  # a skip or a reschedule is no failure
+    if is_mistake and OwnTries is None:
+        return error
+    _limit_retries(context["ti"].task, is_mistake=is_mistake)
+    task.log.error("%s", error)
+    return TaskEnd(str(error), USER_MISTAKE if is_mistake else FAILED)
 
 
 def is_running_task() -> bool:

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from caffe_import.files.caffemodel import read_caffemodel
-from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.stage import run_evaluate
@@ -203,6 +204,33 @@ def test_a_class_a_pixel(tmp_path, numbers):
     page = page_of(found, "Mean IoU", "Worst images")
     n_of_classes = 8  # each picture has all classes, so these have the same worst pictures
     assert page.count("data:image/png;base64,") == 3 * 12 + n_of_classes
+
+
+def test_a_class_a_step_has_its_scores_on_the_axis_of_the_loss(tmp_path, numbers):
+    from deepspark_ops.export.bundle import write_bundle
+    from deepspark_ops.export.scores.bundle_scores import score_bundle
+
+    rng, _ = numbers
+    labels = rng.integers(0, 3, (64 + N_TEST, 5))
+    x = np.eye(3)[labels] + 0.6 * rng.normal(size=(64 + N_TEST, 5, 3))
+    labels[:, 0] = -1
+    options = "softmax_param { axis: 2 } loss_param { ignore_label: -1 }"
+    layers = [
+        product("ip", "x", 3, more='axis: 2 weight_filler { type: "xavier" }'),
+        loss_layer("SoftmaxWithLoss", "ip", "y", options=options),
+        loss_layer("Accuracy", "ip", "y", name="accuracy", options="accuracy_param { axis: -1 ignore_label: -1 }"),
+    ]
+    run, found, weights, test = trained(tmp_path / "steps", layers, {"x": x, "y": labels})
+    matrix, bias = (blob.astype(np.float64) for blob in weights["ip"])
+    answer, counts = (test["x"] @ matrix.T + bias).argmax(axis=2), test["y"] != -1
+    metrics = found.metrics
+    assert (metrics.task, metrics.n_ignored) == ("segmentation", N_TEST)
+    assert metrics.figures.pixel_accuracy == pytest.approx((answer == test["y"])[counts].mean())
+    page_of(found, "Mean IoU")
+    bundle = write_bundle(ExportConfig(run_dir=run.root), on_step=lambda step: None)
+    assert bundle.manifest.outputs[0].shape == (-1, 5, 3)
+    scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=bundle.folder, output=tmp_path / "scored"))
+    assert scored.figures.confusion == metrics.figures.confusion
 
 
 def test_several_outputs_are_each_scored_and_the_user_may_name_one(tmp_path, numbers):

@@ -241,6 +241,18 @@ def test_export_again_replaces_the_bundle(run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
+def test_a_file_may_name_the_classes(run, tmp_path):
+    names, config = tmp_path / "names.txt", ExportConfig(run_dir=run.root, output=tmp_path / "b", formats="caffe")
+    config = config.model_copy(update={"class_names": names})
+    with pytest.raises(ConfigError, match=r"^class_names=.*names.txt: no such file$"):
+        write_bundle(config, on_step=ignore)
+    names.write_text("one\ntwo\n")
+    with pytest.raises(ConfigError, match=r"names.txt: has 2 lines, the net tells 3 classes apart"):
+        write_bundle(config, on_step=ignore)
+    names.write_text("one\ntwo\nthree\n")
+    assert write_bundle(config, on_step=ignore).manifest.output.labels == ("one", "two", "three")
+
+
 def test_foreign_folder_is_not_replaced(run, tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(ConfigError) as caught:

@@ -11,6 +11,7 @@ from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.export.formats.exported_model import NEEDS_ITS_BATCH
 from tests.integration.small_run import make_dataset, make_run
 from tests.reference.slow_recurrent import slow_lstm
 
@@ -46,7 +47,16 @@ layer { name: "flat" type: "Reshape" bottom: "data" top: "flat" reshape_param { 
 """
     + END
 )
-NETS = {"lstm": LSTM, "reshape": FIXED}
+FRAMES = (
+    LSTM[: LSTM.index('layer { name: "flat"')]
+    + """
+layer { name: "ip" type: "InnerProduct" bottom: "hidden" top: "ip"
+  inner_product_param { num_output: 3 axis: 2 weight_filler { type: "xavier" } } }
+layer { name: "marks" type: "Reshape" bottom: "label" top: "marks" reshape_param { shape { dim: 5 dim: 2 } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "marks" top: "loss" softmax_param { axis: 2 } }
+"""
+)
+NETS = {"lstm": LSTM, "frames": FRAMES, "reshape": FIXED}
 
 
 @pytest.fixture(scope="module", params=NETS)
@@ -60,10 +70,12 @@ def made(request, tmp_path_factory):
     run = make_run(tmp_path_factory.mktemp("run"), root, net=NETS[request.param], n_steps=4)
     evaluation = run_evaluate(EvaluateConfig(run_dir=run.root, scores=True))
     assert evaluation.metrics.speed.batch_size == 10
-    # The recurrent net in all formats: no test reads the others, but the export compares them with the trained net.
-    formats = None if request.param == "lstm" else "saved_model,caffe"
+    # A recurrent net in all formats: no test reads the others, but the export compares them with the trained net.
+    formats = None if request.param == "frames" else "saved_model,caffe"
     config = ExportConfig(run_dir=run.root, formats=formats)
-    bundle = write_bundle(config, on_step=lambda step: None).folder
+    written = write_bundle(config, on_step=lambda step: None)
+    assert set(written.manifest.check.left_out.values()) <= {NEEDS_ITS_BATCH}
+    bundle = written.folder
     return root, images, run, bundle
 
 

@@ -142,7 +142,10 @@ def test_bad_input_gives_one_message_and_exit_code_2(folder, jobs, arguments, me
             NET.replace("num_output", "num_outputs"),
             'net.prototxt:3:88: unknown field "num_outputs" in inner_product_param of layer "ip"',
         ),
-        (NET.replace('"InnerProduct"', '"InnerProdukt"'), 'no importer for layer type "InnerProdukt"; known: '),
+        (
+            NET.replace('"InnerProduct"', '"InnerProdukt"'),
+            'no importer for layer type "InnerProdukt"; did you mean "InnerProduct"',
+        ),
         (NET.replace('bottom: "data"', 'bottom: "dada"'), '"dada"'),
     ],
 )

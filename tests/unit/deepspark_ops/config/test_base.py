@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops import config
-from deepspark_ops.config.base import StageConfig, parse_config
+from deepspark_ops.config.base import StageConfig, parse_config, with_paths_from
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
@@ -62,6 +62,18 @@ def test_the_traceback_of_a_wrong_value_is_of_our_error_alone() -> None:
     with pytest.raises(ConfigError, match=r"^n_workers=0: must be a whole number") as refusal:
         parse_config(TrainConfig, {"solver": "s.prototxt", "run_dir": "r", "n_workers": 0})
     assert "ValidationError" not in "".join(traceback.format_exception(refusal.value))
+
+
+def test_local_paths_are_absolute_by_a_home_or_a_file_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/us")
+    values = {"solver": "~/s.prototxt", "weights": "~/a.caffemodel,b", "dataset": "file:///data/x", "run_dir": "~"}
+    parsed = with_paths_from(parse_config(TrainConfig, values), Path("/work"))
+    assert (parsed.solver, parsed.run_dir) == (Path("/home/us/s.prototxt"), Path("/home/us"))
+    assert (parsed.weights, parsed.dataset) == ((Path("/home/us/a.caffemodel"), Path("/work/b")), Path("/data/x"))
+    assert parse_config(TrainConfig, {**values, "solver": Path("file:///s")}).solver == Path("/s")
+    assert parse_config(TrainConfig, {**values, "dataset": "~/x"}).dataset == Path("/home/us/x")
+    with pytest.raises(ConfigError, match=r"^solver='s3://b/s.prototxt': is in an object store; allowed: a file or"):
+        parse_config(TrainConfig, {**values, "solver": "s3://b/s.prototxt"})
 
 
 def test_min_workers_is_at_most_n_workers() -> None:

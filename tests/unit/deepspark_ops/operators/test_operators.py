@@ -18,10 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Asset, BaseOperator, TaskGroup
+from airflow.sdk import DAG, Asset, BaseOperator, ObjectStoragePath, TaskGroup
 from airflow.sdk.execution_time.task_runner import set_current_context
 from airflow.sdk.module_loading import import_string
-from jinja2 import UndefinedError
 
 from deepspark_ops import operators
 from deepspark_ops.config.base import WHERE_IT_RUNS, StageConfig
@@ -1204,8 +1203,44 @@ def test_a_run_that_another_dag_began_is_named_by_its_folder(
 
 def test_a_template_that_names_nothing_is_an_error(places: Places, dag: DAG) -> None:
     train = operator_of(DeepSparkTrainOperator, dag, places, n_workers="{{ params.n_worker }}")
-    with pytest.raises(UndefinedError, match="n_worker"):
+    with pytest.raises(AirflowFailException, match=r"no attribute 'n_worker'; text between"):
         rendered(train, context(dag))
+    pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a mistake is an exception")
+    values = context(dag)
+    values["ti"].task = train
+    with set_current_context(values), pytest.raises(TaskEnd, match="no attribute 'n_worker'"):
+        rendered(train, values)
+
+
+@pytest.mark.parametrize("text", ["net_param {{ name: 'x' }}", "base_lr: {{ 0.1", "layer {# a comment of Caffe"])
+def test_a_text_that_jinja_cannot_read_is_refused_when_the_dag_is_read(text: str) -> None:
+    message = r"^DeepSparkTrainOperator, task a: overrides: template .*; text between {{ and }}, .* is Jinja's"
+    with DAG("d", schedule=None), pytest.raises(ConfigError, match=message):
+        DeepSparkTrainOperator(task_id="a", solver="s.prototxt", overrides=text)
+
+
+def test_airflows_own_paths_and_assets_are_arguments(places: Places, dag: DAG) -> None:
+    names = iter("abcdef")
+
+    def train(solver: Any = "s", **arguments: Any) -> DeepSparkTrainOperator:
+        return DeepSparkTrainOperator(task_id=next(names), dag=dag, places=places, solver=solver, **arguments)
+
+    stored = ObjectStoragePath("s3://our_aws@bucket/digits")
+    operator = train(ObjectStoragePath("file:///nets/s.prototxt"), dataset=stored)
+    assert (operator.dataset, operator.solver) == ("s3://bucket/digits", "file:///nets/s.prototxt")
+    assert operator.store_conn_id == "our_aws"
+    assert operator.config(TrainConfig, run_dir=places.home).solver == Path("/nets/s.prototxt")
+    assert train(dataset=Asset(name="digits", uri="s3://bucket/digits")).dataset == "s3://bucket/digits"
+    assert train(dataset=stored, store_conn_id="our_aws").store_conn_id == "our_aws"
+    with pytest.raises(ConfigError, match=r"task .*: paths and store_conn_id name the connections other, our_aws; a"):
+        DeepSparkIngestOperator(
+            task_id="g", dag=dag, source=stored, test_source=ObjectStoragePath("s3://other@bucket/t")
+        )
+    with pytest.raises(ConfigError, match="source names the connections our_aws: give store_conn_id"):
+        DeepSparkIngestOperator.partial(task_id="lost", dag=dag).expand(source=[stored])
+    partial = DeepSparkIngestOperator.partial(task_id="mapped", dag=dag, store_conn_id="our_aws")
+    mapped = partial.expand(source=[stored, Path("a")])
+    assert mapped.expand_input.value == {"source": ["s3://bucket/digits", "a"]}
 
 
 OF_COMPARISONS = [kind for name, kind in vars(compare_module).items() if name.startswith("DeepSpark")]

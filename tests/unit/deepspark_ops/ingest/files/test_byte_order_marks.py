@@ -9,7 +9,7 @@ import pytest
 from caffe_import.data.hdf5_source import hdf5_list_names
 from caffe_import.data.image_source import read_image_list
 from caffe_import.data.window_file import read_window_file
-from deepspark_ops.export.convert.from_files import read_labels
+from deepspark_ops.export.model_parts import class_names_of_file
 from deepspark_ops.ingest.recipe import read_class_names
 from deepspark_ops.ingest.selection.splits import read_split_list
 from deepspark_ops.ingest.sources.cifar_binary import index_cifar
@@ -71,7 +71,7 @@ READERS = {
     "folder of split lists": ("a.png\nb.png\n", _split_folder),
     "names of classes": ("cat\ndog\n", lambda path: read_class_names(path, path.parent)),
     "names of CIFAR's classes": ("cat\ndog\n", _cifar_names),
-    "labels of a converted net": ("cat\ndog\n", read_labels),
+    "labels of a converted net": ("cat\ndog\n", lambda path: class_names_of_file(path, 2, option="labels")),
     "list of images to predict": ("a.png\nb.png\n", first_listed),
 }
 

@@ -10,6 +10,7 @@ from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.samples import BundleForm, SampleForm
 from tests.integration.small_run import make_dataset
+from tests.paths import FIXTURES
 from tests.reference.raw_sources import write_idx
 
 IMAGES = InputContract(
@@ -72,6 +73,8 @@ def test_sources_without_labels_are_read(tmp_path):
     with allowed_roots_used(AllowedRoots.of([tmp_path / "bundle"])):  # as the bundle's net was read
         for source in inputs:
             np.testing.assert_array_equal([record.content for record in source.read()], rows[:, np.newaxis])
+    records = opened(FIXTURES / "tfrecord/odd.tfrecord").read()
+    assert [record.id for record in records] == ["n00.png", "no_label", "floats"]  # one has no image
 
 
 def test_a_dataset_by_its_root_or_its_split(tmp_path):
