@@ -213,7 +213,6 @@ def _net_from_v1(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
     return upgraded
 
 
-_V1_SAME = ("bottom", "top", "name", "include", "exclude", "blobs", "loss_weight", "transform_param", "loss_param")
 _V1_SPECS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
 
 

@@ -15,7 +15,6 @@ import tensorflow as tf
 NCHW_TO_NHWC = (0, 2, 3, 1)
 NHWC_TO_NCHW = (0, 3, 1, 2)
 OIHW_TO_HWIO = (2, 3, 1, 0)
-HWIO_TO_OIHW = (3, 2, 0, 1)
 
 
 def batch_extent(tensor: tf.Tensor) -> int | tf.Tensor:

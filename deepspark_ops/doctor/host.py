@@ -196,10 +196,13 @@ def listen_checks(
     return [Check(name, True, f"{address}, {shown}")], address
 
 
-def gpus_check(environment: Mapping[str, str], names: Sequence[str] | None = None) -> Check:
+def gpus_check(environment: Mapping[str, str]) -> Check:
     """Return the GPUs that a process with this environment sees; a host without GPUs is no failure."""
-    names = gpu_names(environment) if names is None else names
-    return Check("GPUs", True, gpus_text(names) or host_gpus(environment).reason or "nvidia-smi does not name them")
+    return Check(
+        "GPUs",
+        True,
+        gpus_text(gpu_names(environment)) or host_gpus(environment).reason or "nvidia-smi does not name them",
+    )
 
 
 def gpus_text(names: Sequence[str]) -> str:

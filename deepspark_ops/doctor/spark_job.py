@@ -6,7 +6,6 @@ Started as ``python -m deepspark_ops.doctor.spark_job CONFIG.json``; the facts g
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import tempfile
 import threading
@@ -31,7 +30,6 @@ from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.run_paths import write_text_whole
 
 FACTS = "facts.json"
-_log = logging.getLogger(__name__)
 _SETTLE_S = 2.0
 _HOLD_S = 1.0
 """A task waits this long, so that the other tasks get the other slots."""

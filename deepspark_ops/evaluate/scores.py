@@ -244,7 +244,7 @@ class ScoreSum:
             loss=self._loss.floats()[0] / n,
             confusion=self._confusion.copy(),
             mistakes=tuple(entry[2] for entry in sorted(self._mistakes, reverse=True)),
-            answers=joined_answers(self._answers),
+            answers=joined(Answers, self._answers),
             calibration=self._calibration.result() if self._is_probability else None,
             ranking=self._ranking.result(n_curves=N_CURVES) if self._is_probability else None,
         )
@@ -279,17 +279,8 @@ class ScoreSum:
             heapq.heappushpop(self._mistakes, entry)
 
 
-def joined_answers(parts: Sequence[Answers]) -> Answers:
-    """Return the joined answers of batches, in the order of the samples, as fresh arrays."""
-    return _joined(Answers, parts)
-
-
-def joined_losses(parts: Sequence[SampleLosses]) -> SampleLosses:
+def joined(form: type[_Losses], parts: Sequence[_Losses]) -> _Losses:
     """Return the joined errors of batches, in the order of the samples, as fresh arrays."""
-    return _joined(SampleLosses, parts)
-
-
-def _joined(form: type[_Losses], parts: Sequence[_Losses]) -> _Losses:
     names = [field.name for field in dataclasses.fields(form)]
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     order = np.argsort(columns["index"], kind="stable")

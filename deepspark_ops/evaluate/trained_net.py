@@ -106,7 +106,7 @@ def open_trained_net(
     config = read_run_config(run)
     use_staging(staging_of(config.staging_folder, config.staging_size))
     trusted = (config.solver.parent, config.dataset, dataset, run.root, staging().folder)
-    limit_named_files(config.named_files, trusted, warn=_told_already)
+    limit_named_files(config.named_files, trusted, warn=lambda finding: None)  # the training has warned
     solver = load_solver(run.solver)
     message = _test_net(solver)
     dataset = dataset or config.dataset
@@ -142,10 +142,6 @@ def open_trained_net(
         )
     finally:
         binding.close()
-
-
-def _told_already(finding: str) -> None:
-    """Pass over what was told when the run was made."""
 
 
 def read_run_config(run: RunPaths) -> TrainConfig:

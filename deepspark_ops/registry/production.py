@@ -62,11 +62,6 @@ class _ProductionOfVersion1(BaseModel):
     decision: Decision
 
 
-def production_file(models: Path, model: str) -> Path:
-    """Return the path of the model's pointer."""
-    return ModelFolder(models / model).production
-
-
 def version_folder(models: Path, production: Production) -> Path:
     """Return the bundle in production."""
     return ModelFolder(models / production.model).bundle(production.folder)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from caffe_import.net.shapes.axes import shape_text
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.predict.record import InputRecord, Values
@@ -162,7 +163,7 @@ def _array(json_value: Any, where: str, form: SampleForm) -> Values:
         size == extent or (extent < 0 < size) for size, extent in zip(array.shape, shape, strict=True)
     )
     if not fits:
-        raise RequestRefused(UNUSABLE, f"{where}: found shape {_tuple(array.shape)}, {expectation}")
+        raise RequestRefused(UNUSABLE, f"{where}: found shape {shape_text(array.shape)}, {expectation}")
     if contract.dtype == "uint8":
         if problem := form.unusable_number(array):
             raise RequestRefused(UNUSABLE, f"{where}: {problem}, {expectation}")
@@ -188,10 +189,6 @@ def _usable(form: BundleForm, where: str, record: InputRecord) -> Parts:
     if sample.values is None:
         raise RequestRefused(UNUSABLE, f'{where}: input "{form.names[0]}": {sample.error}')
     return sample.values
-
-
-def _tuple(shape: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, shape))})"
 
 
 def _kind(value: Any) -> str:

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from caffe_import.tf_graph.score_gradients import ScoreGradientFunction
 
 Method = Literal["gradient", "grad_cam", "occlusion"]
-METHODS: Final[tuple[Method, ...]] = ("gradient", "grad_cam", "occlusion")
 _TASKS: Final = frozenset({"classification", "multi_label", "regression"})
 
 

@@ -16,7 +16,6 @@ from caffe_import.files.datum import Image
 from deepspark_ops.run_paths import write_whole
 from deepspark_ops.stores.store_path import DataPath
 
-MAX_SHARD_BYTES = 2**31 - 2**20
 _BUFFER_BYTES = 512 * 1024
 """Size of a stored piece of rows: below HDF5's default cache of 1 MiB, so a batch reads a piece once."""
 

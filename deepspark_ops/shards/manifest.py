@@ -29,7 +29,6 @@ _SPLIT_MANIFEST: Final = "manifest.json"
 SplitName = Literal["train", "validation", "test"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
 ShardFormat = Literal["lmdb", "hdf5"]
-_READ_BYTES = 1 << 18
 _DIGITS: Final = 12
 """Digits of a digest in the name of a file."""
 _Extent = Annotated[int, Field(ge=1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from deepspark_ops.tracking.points import MetricPoint
 from deepspark_ops.tracking.run_plan import RunHead, plan_artefacts, plan_head, plan_points, read_run
 from deepspark_ops.tracking.transfer import TransferState, read_transfer, write_transfer
 
-_LOG = logging.getLogger(__name__)
 MAX_BATCH: Final = 1_000
 """MLflow's limit of numbers per request."""
 _LOCK_TIMEOUT_S: Final = 30.0

@@ -8,12 +8,11 @@ exchanged: the sum of a group's differences has either sign with chance 1/2. All
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-
-from deepspark_ops.evaluate.comparison.gain import Gain
 
 Groups = npt.NDArray[np.int64]
 """(n_samples,) number of each sample's group, from 0, without gaps."""
@@ -26,6 +25,25 @@ _LISTED_GROUPS: Final = 13
 """Of so few groups all 2^G exchanges are listed; of more some are drawn."""
 _DRAWN: Final = 10_000
 _DRAWN_AT_ONCE: Final = 4_000_000
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better a candidate is than what is in production.
+
+    Attributes:
+        value: Mean gain per sample; positive is better: a share for accuracy, nats for loss.
+        interval: Two-sided interval of ``value`` at ``level``; None where too few groups allow none.
+        level: Share of intervals that hold the true gain.
+        p_value: One-sided.
+        n_groups: Groups of samples that were compared; None where samples are independent.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+    level: float
+    p_value: float
+    n_groups: int | None = None
 
 
 def group_numbers(names: npt.NDArray[np.generic] | None) -> Groups | None:

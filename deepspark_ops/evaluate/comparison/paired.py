@@ -11,8 +11,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.evaluate.comparison.gain import Gain
-from deepspark_ops.evaluate.comparison.grouped import SEED, Groups, compare_loss_groups, compare_right_groups
+from deepspark_ops.evaluate.comparison.grouped import SEED, Gain, Groups, compare_loss_groups, compare_right_groups
 
 Right = npt.NDArray[np.bool_]
 Losses = npt.NDArray[np.float64]

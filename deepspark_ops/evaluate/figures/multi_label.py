@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.calibration import Calibration, CalibrationSum
-from deepspark_ops.evaluate.figures.ranking import Ranked, Ranking, RankingSum
+from deepspark_ops.evaluate.figures.ranking import Ranked, Ranking, RankingSum, mean_of_numbers
 from deepspark_ops.evaluate.figures.threshold_counts import MOST_EXACT
 
 THRESHOLD = 0.5
@@ -205,13 +205,13 @@ class MultiLabelSum:
                 for at in range(self._n_labels)
             ),
             micro=micro,
-            macro_precision=_mean([detection.precision for detection in detections]),
-            macro_recall=_mean([detection.recall for detection in detections]),
-            macro_f1=_mean([detection.f1 for detection in detections]),
+            macro_precision=mean_of_numbers([detection.precision for detection in detections]),
+            macro_recall=mean_of_numbers([detection.recall for detection in detections]),
+            macro_f1=mean_of_numbers([detection.f1 for detection in detections]),
             ranking=Ranking(
                 classes=tuple(ranked),
-                macro_roc_auc=_mean([curve.roc_auc for curve in ranked]),
-                macro_average_precision=_mean([curve.average_precision for curve in ranked]),
+                macro_roc_auc=mean_of_numbers([curve.roc_auc for curve in ranked]),
+                macro_average_precision=mean_of_numbers([curve.average_precision for curve in ranked]),
                 micro=self._pooled.result().classes[0],
             ),
             calibration=self._calibration.result(),
@@ -229,8 +229,3 @@ def _detection(table: npt.NDArray[np.int64]) -> Detection:
         recall=hit / (hit + missed) if hit + missed else None,
         f1=2 * hit / (2 * hit + alarm + missed) if hit + alarm + missed else None,
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else None

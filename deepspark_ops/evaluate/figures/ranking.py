@@ -109,8 +109,8 @@ class RankingSum:
         )
         return Ranking(
             classes=classes,
-            macro_roc_auc=_mean([ranked.roc_auc for ranked in classes]),
-            macro_average_precision=_mean([ranked.average_precision for ranked in classes]),
+            macro_roc_auc=mean_of_numbers([ranked.roc_auc for ranked in classes]),
+            macro_average_precision=mean_of_numbers([ranked.average_precision for ranked in classes]),
             micro=rank_counts(self._counts.pooled()),
         )
 
@@ -172,6 +172,7 @@ def _thinned(xs: Sequence[float] | npt.NDArray[np.float64], ys: Sequence[float] 
     return tuple((round(float(x_value), 5), round(float(other), 5)) for x_value, other in zip(x, y, strict=True))
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean_of_numbers(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the values that are not None; None without any."""
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers) if numbers else None

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from caffe_import.files.regular_file import regular_path
 from deepspark_ops.config.shared_options.task import TaskName
-from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch
+from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.task_sum import rows_of
@@ -33,6 +33,8 @@ MAX_NUMBERS: Final = 1_024
 """Numbers of a sample's answer that are written; a regression of more has its error alone."""
 
 Array = npt.NDArray[Any]
+Columns = dict[str, Sequence[Any]]
+"""Name -> values of a batch, perhaps of columns outside the schema."""
 _NUMBERS = pa.list_(pa.float32())
 _CORE = [pa.field("index", pa.int64()), pa.field("name", pa.string()), pa.field("content", pa.uint64())]
 _LOSS = pa.field("loss", pa.float64())
@@ -114,25 +116,8 @@ _FIELDS: Final[Mapping[TaskName, Mapping[str, pa.DataType]]] = {
 }
 
 
-def task_columns(
-    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
-) -> dict[str, Sequence[Any]]:
-    """Return a batch's values of a task's own columns, perhaps with columns outside the schema.
-
-    Args:
-        chosen: The result.
-        answers: Of each output (n, ...), after its activation.
-        targets: (n, ...).
-        losses: Of the samples of the batch that count.
-        start: Position of the first sample.
-    """
-    return _COLUMNS[chosen.task](chosen, answers, targets, losses, start)
-
-
-def _classification(
-    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
-) -> dict[str, Sequence[Any]]:
-    shares, n = answers[0], len(answers[0])
+def _classification(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
+    shares, n = result.answers[0], len(result.answers[0])
     at = losses.index - start
     answer_columns = {name: _spread(getattr(losses, name), at, n) for name in ("label", "predicted", "rank")}
     predicted, label = getattr(losses, "predicted"), getattr(losses, "label")  # noqa: B009 - of Answers
@@ -144,47 +129,37 @@ def _classification(
     }
 
 
-def _multi_label(
-    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
-) -> dict[str, Sequence[Any]]:
+def _multi_label(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
     return {
-        "labels": vectors(rows_of(targets).astype(np.int32)),
-        "probabilities": vectors(rows_of(answers[0]).astype(np.float32)),
+        "labels": vectors(rows_of(result.targets).astype(np.int32)),
+        "probabilities": vectors(rows_of(result.answers[0]).astype(np.float32)),
     }
 
 
-def _regression(
-    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
-) -> dict[str, Sequence[Any]]:
+def _regression(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
     return {
-        "true": vectors(rows_of(targets).astype(np.float32)),
-        "predicted": vectors(rows_of(answers[0]).astype(np.float32)),
+        "true": vectors(rows_of(result.targets).astype(np.float32)),
+        "predicted": vectors(rows_of(result.answers[0]).astype(np.float32)),
     }
 
 
-def _embedding(
-    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
-) -> dict[str, Sequence[Any]]:
-    if len(answers) == 1:
+def _embedding(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
+    if len(result.answers) == 1:
         return {
-            "class": targets.reshape(len(targets)).astype(np.int64),
-            "vector": vectors(rows_of(answers[0]).astype(np.float32)),
+            "class": result.targets.reshape(len(result.targets)).astype(np.int64),
+            "vector": vectors(rows_of(result.answers[0]).astype(np.float32)),
         }
-    first, second = (rows_of(answer) for answer in answers)
+    first, second = (rows_of(answer) for answer in result.answers)
     distance = np.sqrt(((first - second) ** 2).sum(axis=1)).astype(np.float32)
-    return {"is_same": targets.reshape(len(targets)) == 1, "distance": distance}
+    return {"is_same": result.targets.reshape(len(result.targets)) == 1, "distance": distance}
 
 
-def _reconstruction(
-    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
-) -> dict[str, Sequence[Any]]:
-    return {"mae": np.abs(rows_of(answers[0]) - rows_of(targets)).mean(axis=1)}
+def _reconstruction(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
+    return {"mae": np.abs(rows_of(result.answers[0]) - rows_of(result.targets)).mean(axis=1)}
 
 
-def _segmentation(
-    chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
-) -> dict[str, Sequence[Any]]:
-    labels = targets.reshape(len(targets), -1).astype(np.int64)
+def _segmentation(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
+    labels = result.targets.reshape(len(result.targets), -1).astype(np.int64)
     counted = np.ones(labels.shape, np.bool_) if chosen.ignore_label is None else labels != chosen.ignore_label
     pixels = counted.sum(axis=1)
     wrong = np.zeros(len(labels))
@@ -200,7 +175,7 @@ def _segmentation(
     }
 
 
-_COLUMNS: Final[Mapping[TaskName, Callable[..., dict[str, Sequence[Any]]]]] = {
+_COLUMNS: Final[Mapping[TaskName, Callable[[ChosenTask, ScoredResult, SampleLosses, int], Columns]]] = {
     "classification": _classification,
     "multi_label": _multi_label,
     "regression": _regression,
@@ -238,7 +213,7 @@ class SampleRows:
         }
         for (prefix, chosen), result in zip(self._tasks, scored.results, strict=True):
             counted = _of_batch(result.losses, start, n)
-            task_values = task_columns(chosen, result.answers, result.targets, counted, start)
+            task_values = _COLUMNS[chosen.task](chosen, result, counted, start)
             result_columns = {"loss": _spread(counted.loss, counted.index - start, n), **task_values}
             columns |= {f"{prefix}{name}": values for name, values in result_columns.items()}
         self._output.add({name: values for name, values in columns.items() if name in self._names})

@@ -145,10 +145,6 @@ class NeighbourTask(TaskSum):
     def _merge(self, other: Self) -> None:
         self._sum.merge(other._sum)
 
-    def counts_any(self) -> bool:
-        """Return whether two samples have the same class."""
-        return bool((self._sum.ranks()[1] >= 0).any())
-
     def samples(self) -> SampleLosses:
         """Return the error of each compared sample: 1 if the nearest neighbour has another class, else 0."""
         index, rank = self._sum.ranks()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.config.shared_options.task import TaskName
-from deepspark_ops.evaluate.scores import SampleLosses, joined_losses
+from deepspark_ops.evaluate.scores import SampleLosses, joined
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed, now_text
 
@@ -89,7 +89,7 @@ class TaskSum(ABC):
 
     def samples(self) -> SampleLosses:
         """Return each sample's own error, in the order of the samples."""
-        return joined_losses(self._losses)
+        return joined(SampleLosses, self._losses)
 
     def last(self) -> SampleLosses | None:
         """Return the errors of the last batch with a sample not ignored; None before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,9 +38,9 @@ def _begins_names(root: Path) -> bool:
 
 
 @contextmanager
-def sources_limited(config: IngestConfig, *, warn: Callable[[str], None] | None = None) -> Iterator[None]:
+def sources_limited(config: IngestConfig) -> Iterator[None]:
     """Apply a config's limits on raw data inside the block: allowed files of lists, and sizes after unpacking."""
     sizes = UnpackLimits(config.member_mib, config.unpacked_gib)
-    roots = allowed_roots(config.listed_files, source_folders(config), warn=warn)
+    roots = allowed_roots(config.listed_files, source_folders(config))
     with allowed_roots_used(roots), unpack_limits(sizes):
         yield

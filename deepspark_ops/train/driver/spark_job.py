@@ -6,7 +6,6 @@ spark-submit with the same file.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import sys
@@ -43,7 +42,6 @@ from deepspark_ops.train.snapshots.start import (
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.starts import has_start
 
-_LOG = logging.getLogger(__name__)
 _SPARK_START_S = 300.0
 _CANCEL_S = 10.0
 _STOPPED_S = 5.0

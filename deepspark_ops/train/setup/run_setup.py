@@ -167,16 +167,12 @@ def load_run(run_dir: Path, *, has_driver_files: bool = False) -> Run:
     use_staging(staging_of(config.staging_folder, config.staging_size))
     config = with_visible_data(config, paths) if has_driver_files else with_its_version(config, paths)
     trusted = (*_own_folders(config), paths.root, staging().folder)
-    limit_named_files(config.named_files, trusted, warn=_told_already)
+    limit_named_files(config.named_files, trusted, warn=lambda finding: None)  # ``prepare_run`` has warned
     loaded = load_solver(paths.solver)
     nets = solver_nets(loaded, paths.solver)
     messages = [net.message for net in nets]
     with_local_means(messages, config.dataset)
     return _build(config, paths, loaded, nets, messages, noted_stamps(config, paths))
-
-
-def _told_already(finding: str) -> None:
-    """Pass over a finding that ``prepare_run`` has reported."""
 
 
 def _build(
