@@ -23,7 +23,7 @@ from deepspark_ops.operators.pages.access.headers import (
     REPORT_HEADERS,
     page_headers,
 )
-from deepspark_ops.operators.pages.access.rights import Readable, Triggers
+from deepspark_ops.operators.pages.access.person import Readable, Triggers
 from deepspark_ops.operators.pages.addresses import RUNS_URL, find_run
 from deepspark_ops.operators.pages.answers import show_message, shown, site_of
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.index_file import SummaryReader
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule
+from tests.integration.airflow.asking_person import let_ask
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage, started
 
 EVIL = "<script>alert(1)</script>"
@@ -46,7 +46,6 @@ def pages_client(home: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
     from deepspark_ops.operators.pages.lists.runs import RunsPage
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
@@ -60,12 +59,7 @@ def pages_client(home: Path) -> Iterator[Any]:
         reader=SummaryReader(budget_s=60.0), clock=lambda: 500.0,
     )  # fmt: skip
     app = pages.build_app(places, TrainingPage(places, lambda dag, run: None), runs=runs)
-    for route in app.routes:
-        for dependency in getattr(route, "dependencies", ()):
-            app.dependency_overrides[dependency.dependency] = lambda: None
-    app.dependency_overrides[pages.get_user] = lambda: SimpleNamespace(get_name=lambda: "ada")
-    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
-    app.dependency_overrides[readable_dags] = lambda: {"deepspark_train", "another"}
+    let_ask(app, readable=lambda: {"deepspark_train", "another"})
     with TestClient(app) as made:
         made.home, made.app = home, app
         yield made

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import read_pointer
+from tests.integration.airflow.asking_person import let_ask
 from tests.processes import wait_until
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
@@ -81,18 +81,14 @@ def client(team: Team) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.audit import audit_log
-    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
     from deepspark_ops.operators.pages.lists.runs import RunsPage
 
     places = Places(team.home, team.home)
     app = pages.build_app(places, runs=RunsPage(places, lambda dags: [], lambda: {RETRAIN, OTHER}))
-    app.dependency_overrides |= {
-        pages.get_user: lambda: SimpleNamespace(get_name=lambda: team.name),
-        readable_dags: lambda: team.readable,
-        trigger_right: lambda: lambda dags: set(dags) <= team.triggers,
-        audit_log: lambda: lambda *entry: team.audit.append(entry),
-    }
+    let_ask(
+        app, lambda: team.name, readable=lambda: team.readable, may_trigger=lambda dags: set(dags) <= team.triggers,
+        audit=lambda *entry: team.audit.append(entry), reads_runs=False,
+    )  # fmt: skip
     with TestClient(app, follow_redirects=False) as made:
         made.get_user = pages.get_user
         yield made

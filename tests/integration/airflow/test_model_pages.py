@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from deepspark_ops.registry.journal import HistoryEntry, append_entry
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import Production, write_pointer
 from deepspark_ops.registry.versions import Figures, VersionRecord, write_record
+from tests.integration.airflow.asking_person import let_ask
 
 pytestmark = pytest.mark.airflow
 
@@ -76,7 +76,7 @@ def client(tmp_path: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
+    from deepspark_ops.operators.pages.access.person import readable_dags
     from deepspark_ops.operators.pages.lists.runs import RunsPage
 
     write_model(tmp_path, "digits", "deepspark_retrain")
@@ -85,9 +85,7 @@ def client(tmp_path: Path) -> Iterator[Any]:
     places = Places(tmp_path, tmp_path)
     runs = RunsPage(places, lambda dags: [], lambda: {"deepspark_retrain", "secret_dag"})
     app = pages.build_app(places, runs=runs)
-    app.dependency_overrides[pages.get_user] = lambda: SimpleNamespace(get_name=lambda: "anna")
-    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
-    app.dependency_overrides[readable_dags] = lambda: {"deepspark_retrain"}
+    let_ask(app, lambda: "anna", readable=lambda: {"deepspark_retrain"}, reads_runs=False)
     with TestClient(app) as made:
         made.home, made.app, made.rights = tmp_path, app, readable_dags
         yield made

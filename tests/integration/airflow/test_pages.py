@@ -20,6 +20,7 @@ from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.run_view.state import AirflowRun, TaskState
+from tests.integration.airflow.asking_person import let_ask
 from tests.paths import ROOT
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, started
 
@@ -68,7 +69,6 @@ def test_a_link_out_of_the_folder_of_runs_is_not_followed(page: ModuleType, home
 def test_nobody_reads_without_a_login_and_readers_get_a_page_without_scripts(page: ModuleType, home: Path) -> None:
     from fastapi.testclient import TestClient
 
-    from deepspark_ops.operators.pages.access.rights import trigger_right
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
     places = Places(home, home)
@@ -76,8 +76,7 @@ def test_nobody_reads_without_a_login_and_readers_get_a_page_without_scripts(pag
     url = f"/runs/deepspark_train/{RUN_ID.replace('+', '%2B')}/report"
     assert TestClient(app).get(url).status_code == 401
 
-    app.dependency_overrides[page.get_user] = lambda: SimpleNamespace(get_name=lambda: "ada")
-    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
+    let_ask(app, reads_runs=False)
     (route,) = [route for route in app.routes if getattr(route, "path", "") == "/runs/{dag_id}/{run_id}/report"]
     (may_read_dag,) = [
         dependency.dependency for dependency in route.dependencies if dependency.dependency is not page.get_user
@@ -105,18 +104,13 @@ def client(page: ModuleType, tmp_path: Path) -> Iterator[Any]:
     """A reader who may read the DAG, and a run that trains; Airflow is what ``RUNS`` says."""
     from fastapi.testclient import TestClient
 
-    from deepspark_ops.operators.pages.access.rights import trigger_right
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
     folder = tmp_path / "runs" / "deepspark_train" / "manual__2026-01-31T04-05-06.789_00-00"
     folder.mkdir(parents=True)
     places = Places(tmp_path, tmp_path)
     app = page.build_app(places, TrainingPage(places, lambda dag, run: RUNS.get(run), clock=lambda: 1050.0))
-    app.dependency_overrides[page.get_user] = lambda: SimpleNamespace(get_name=lambda: "ada")
-    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
-    for route in app.routes:
-        for dependency in getattr(route, "dependencies", ()):
-            app.dependency_overrides[dependency.dependency] = lambda: None
+    let_ask(app)
     with TestClient(app) as made:
         made.folder = folder
         yield made
@@ -281,8 +275,6 @@ def test_every_page_asks_for_a_login_and_every_page_of_a_run_for_the_right_to_re
 ) -> None:
     from fastapi.testclient import TestClient
 
-    from deepspark_ops.operators.pages.access.rights import trigger_right
-
     app = page.build_app(Places(home, home))
     reader = TestClient(app, follow_redirects=False)
     for url in (TRAINING, f"{TRAINING}?format=json", TRAINING.replace("training", "report"), "/static/training.js"):
@@ -292,8 +284,7 @@ def test_every_page_asks_for_a_login_and_every_page_of_a_run_for_the_right_to_re
             assert sent.status_code == 401
         else:
             assert (sent.status_code, sent.headers["location"][:25]) == (307, "/api/v2/auth/login?next=h")
-    app.dependency_overrides[page.get_user] = lambda: SimpleNamespace(get_name=lambda: "ada")
-    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
+    let_ask(app, reads_runs=False)
     for route in app.routes:
         rights = [part.dependency for part in route.dependencies if part.dependency is not page.get_user]
         # A form asks whether a page of ours sent it; who may change what it names is tested in test_model_changes.py.

@@ -15,6 +15,7 @@ from deepspark_ops.events import DRIVER, Event, append_event
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_view.state import AirflowRun, TaskState
+from tests.integration.airflow.asking_person import let_ask
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines
@@ -36,7 +37,6 @@ def client(tmp_path: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.rights import trigger_right
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
     folder = tmp_path / "runs" / DAG / RUN_ID
@@ -46,11 +46,7 @@ def client(tmp_path: Path) -> Iterator[Any]:
     places = Places(tmp_path, tmp_path)
     training = TrainingPage(places, lambda dag, run: TRAINS, clock=lambda: 1050.0)
     app = pages.build_app(places, training)
-    app.dependency_overrides[pages.get_user] = lambda: SimpleNamespace(get_name=lambda: "ada")
-    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
-    for route in app.routes:
-        for dependency in getattr(route, "dependencies", ()):
-            app.dependency_overrides[dependency.dependency] = lambda: None
+    let_ask(app)
     with TestClient(app) as made:
         made.folder, made.home, made.training = folder, tmp_path, training
         yield made

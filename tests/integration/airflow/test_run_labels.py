@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from deepspark_ops.evaluate.task_pages.report_name import report_name
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_label.label import RunLabel, read_label
 from deepspark_ops.run_view.state import AirflowRun, TaskState
+from tests.integration.airflow.asking_person import let_ask
 from tests.integration.airflow.page_runs import EVIL, KNOWN, write_run
 
 pytestmark = pytest.mark.airflow
@@ -51,25 +51,17 @@ def client(person: Person) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.audit import audit_log
-    from deepspark_ops.operators.pages.access.form_guard import require_own_form
-    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
     from deepspark_ops.operators.pages.lists.runs import RunsPage
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
     places = Places(person.home, person.home)
     runs = RunsPage(places, lambda dags: KNOWN, lambda: {"deepspark_train"}, clock=lambda: 500.0)
     app = pages.build_app(places, TrainingPage(places, lambda dag, run: person.airflow.get(run)), runs=runs)
-    for route in app.routes:
-        for dependency in getattr(route, "dependencies", ()):
-            if dependency.dependency is not require_own_form:
-                app.dependency_overrides[dependency.dependency] = lambda: None
-    app.dependency_overrides |= {
-        pages.get_user: lambda: SimpleNamespace(get_name=lambda: person.name),
-        readable_dags: lambda: person.readable,
-        trigger_right: lambda: lambda dags: set(dags) <= person.triggers,
-        audit_log: lambda: lambda *entry: person.audit.append(entry),
-    }
+    let_ask(
+        app, lambda: person.name, readable=lambda: person.readable,
+        may_trigger=lambda dags: set(dags) <= person.triggers, audit=lambda *entry: person.audit.append(entry),
+        checks_forms=True,
+    )  # fmt: skip
     with TestClient(app, follow_redirects=False) as made:
         yield made
 

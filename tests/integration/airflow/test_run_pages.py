@@ -50,20 +50,20 @@ def test_a_person_sees_the_runs_of_dags_that_he_may_read_and_no_trace_of_others(
 
 
 def test_rights_are_asked_of_airflows_auth_manager_for_the_person_who_asks(monkeypatch: Any) -> None:
-    from deepspark_ops.operators.pages.access import rights
+    from deepspark_ops.operators.pages.access import person
 
     allowed = {"ada": {"deepspark_train"}}
     manager = SimpleNamespace(
         get_authorized_dag_ids=lambda user, method: allowed.get(user, set()) if method == "GET" else {"everything"}
     )
-    monkeypatch.setattr(rights, "get_auth_manager", lambda: manager)
-    assert rights.readable_dags("ada") == {"deepspark_train"}
-    assert rights.readable_dags("bob") == set()
+    monkeypatch.setattr(person, "get_auth_manager", lambda: manager)
+    assert person.readable_dags("ada") == {"deepspark_train"}
+    assert person.readable_dags("bob") == set()
 
 
 def test_a_person_without_rights_gets_an_empty_list_and_without_a_login_none(client: Any) -> None:
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.rights import readable_dags
+    from deepspark_ops.operators.pages.access.person import readable_dags
 
     client.app.dependency_overrides[readable_dags] = lambda: set()
     assert shown(client) == []
@@ -338,7 +338,7 @@ def test_the_accuracy_of_a_run_is_the_same_on_each_page_and_names_its_samples(cl
 
 
 def test_an_empty_list_leads_to_the_next_step(client: Any, monkeypatch: Any) -> None:
-    from deepspark_ops.operators.pages.access.rights import trigger_right
+    from deepspark_ops.operators.pages.access.person import trigger_right
 
     monkeypatch.setattr(page_runs, "KNOWN", [])
     shutil.rmtree(client.home / "runs")

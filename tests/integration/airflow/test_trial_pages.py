@@ -21,6 +21,7 @@ from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.run_view.state import AirflowRun, TaskState
 from deepspark_ops.trials.plan import make_plan, trial_run_id, write_plan
+from tests.integration.airflow.asking_person import let_ask
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage
 
 pytestmark = pytest.mark.airflow
@@ -48,7 +49,6 @@ def client(tmp_path: Path, airflow: dict[str, AirflowRun]) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
     from deepspark_ops.operators.pages.lists.runs import RunsPage
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
@@ -63,12 +63,7 @@ def client(tmp_path: Path, airflow: dict[str, AirflowRun]) -> Iterator[Any]:
     StatusFile(second, "train")
     runs = RunsPage(places, lambda dags: [KNOWN], lambda: {DAG})
     app = pages.build_app(places, TrainingPage(places, lambda dag, run: airflow.get(run)), runs=runs)
-    for route in app.routes:
-        for dependency in getattr(route, "dependencies", ()):
-            app.dependency_overrides[dependency.dependency] = lambda: None
-    app.dependency_overrides[pages.get_user] = lambda: SimpleNamespace(get_name=lambda: "ada")
-    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
-    app.dependency_overrides[readable_dags] = lambda: {DAG}
+    let_ask(app, readable=lambda: {DAG})
     with TestClient(app) as made:
         made.folders = [Path(trial.run_dir) for trial in plan.trials]
         yield made

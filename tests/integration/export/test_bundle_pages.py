@@ -8,7 +8,6 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from deepspark_ops.export.manifest import BundleManifest
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import Decision
+from tests.integration.airflow.asking_person import let_ask
 from tests.reference.exported_models import params_of
 from tests.reference.task_nets import SEVERAL_RESULTS, TASK_NETS
 
@@ -58,21 +58,14 @@ def pages_client(home: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.audit import audit_log
-    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
     from deepspark_ops.operators.pages.lists.runs import RunsPage
 
     places = Places(home, home)
     app = pages.build_app(places, runs=RunsPage(places, lambda dags: [], lambda: {DAG}))
-    run_rights = [
-        right for route in app.routes for right in getattr(route, "dependencies", ()) if route.path.startswith("/runs/")
-    ]
-    app.dependency_overrides |= {right.dependency: lambda: None for right in run_rights} | {
-        pages.get_user: lambda: SimpleNamespace(get_name=lambda: "anna"),
-        readable_dags: lambda: {DAG},
-        trigger_right: lambda: lambda dags: True,
-        audit_log: lambda: lambda *entry: None,
-    }
+    let_ask(
+        app, lambda: "anna", readable=lambda: {DAG}, may_trigger=lambda dags: True, audit=lambda *entry: None,
+        checks_forms=True,
+    )  # fmt: skip
     with TestClient(app) as client:
         yield client
 

@@ -1,17 +1,68 @@
-"""The person of a request, with rights."""
+"""The person of a request: rights by Airflow's auth manager, and entries of the person's changes in the audit log."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
+from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.models import Log
+from airflow.models.dag import DagModel
+from airflow.utils.session import create_session
 from fastapi import Depends
 
-from deepspark_ops.operators.pages.access.audit import Audit, WriteAudit
 from deepspark_ops.operators.pages.access.form_guard import form_token
-from deepspark_ops.operators.pages.access.rights import MayTrigger, Readable, Triggers
+
+MayTrigger = Callable[[Collection[str]], bool]
+"""Says whether the person who asks may trigger all of some DAGs."""
+WriteAudit = Callable[[str, str, str, Mapping[str, Any]], None]
+"""Takes event, DAG, user and what there is to say."""
+
+
+def readable_dags(user: GetUserDep) -> set[str]:
+    """Return the ids of all DAGs that the person may read, by Airflow's auth manager."""
+    dag_ids: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    return dag_ids
+
+
+def trigger_right(user: GetUserDep) -> MayTrigger:
+    """Return a check of the person's right to trigger DAGs, the same right as for Airflow's own button."""
+
+    def may_trigger(dags: Collection[str]) -> bool:
+        return all(
+            get_auth_manager().is_authorized_dag(
+                method="POST",
+                access_entity=DagAccessEntity.RUN,
+                details=DagDetails(id=dag, team_name=DagModel.get_team_name(dag)),
+                user=user,
+            )
+            for dag in dags
+        )
+
+    return may_trigger
+
+
+def write_audit(event: str, dag_id: str, user_name: str, extra: Mapping[str, Any]) -> None:
+    """Write an entry for the page "Audit Log" of Airflow and of the DAG."""
+    with create_session() as session:
+        entry = Log(
+            event=event, owner=user_name, owner_display_name=user_name, dag_id=dag_id, extra=json.dumps(dict(extra))
+        )
+        session.add(entry)
+
+
+def audit_log() -> WriteAudit:
+    """Return the log of this Airflow."""
+    return write_audit
+
+
+Readable = Annotated[set[str], Depends(readable_dags)]
+Triggers = Annotated[MayTrigger, Depends(trigger_right)]
 
 
 @dataclass(frozen=True)
@@ -38,7 +89,7 @@ def person_who_asks(
     readable: Readable,
     may_trigger: Triggers,
     token: Annotated[str, Depends(form_token)],
-    audit: Audit,
+    audit: Annotated[WriteAudit, Depends(audit_log)],
 ) -> Person:
     """Return the person of the request."""
     return Person(user, readable, may_trigger, token, audit)

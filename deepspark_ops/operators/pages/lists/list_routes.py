@@ -9,8 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
 from deepspark_ops.operators.pages.access.headers import FILE_HEADERS, REPORT_HEADERS
-from deepspark_ops.operators.pages.access.person import Asks
-from deepspark_ops.operators.pages.access.rights import Readable
+from deepspark_ops.operators.pages.access.person import Asks, Readable
 from deepspark_ops.operators.pages.answers import show_message, shown, wants_json
 from deepspark_ops.operators.pages.lists.compare import ComparePage, NoComparison
 from deepspark_ops.operators.pages.lists.datasets import DatasetsPage

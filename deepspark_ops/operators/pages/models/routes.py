@@ -8,8 +8,7 @@ from fastapi import Depends, FastAPI, Form, Request
 from fastapi.responses import Response
 
 from deepspark_ops.operators.pages.access.form_guard import Forbidden, require_own_form
-from deepspark_ops.operators.pages.access.person import Asks
-from deepspark_ops.operators.pages.access.rights import Readable
+from deepspark_ops.operators.pages.access.person import Asks, Readable
 from deepspark_ops.operators.pages.answers import show_message, shown
 from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.handling import (
