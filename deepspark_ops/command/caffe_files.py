@@ -1,4 +1,7 @@
-"""``deepspark model`` and ``deepspark upgrade``: show, change and upgrade Caffe's files."""
+"""``deepspark model`` and ``deepspark upgrade``: show, change and upgrade Caffe's files.
+
+The readers of Caffe's files are imported when a command runs: they load h5py, protobuf and OpenCV.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from caffe_import.files.mean_file import write_mean
-from caffe_import.surgery.blob_statistics import BlobDifference, BlobStatistics, differences, statistics
-from caffe_import.surgery.edit import Edits, LayerCopy, edited
-from caffe_import.surgery.upgrade_file import upgrade_file
-from caffe_import.surgery.weights_message import read_weights, write_weights
 from deepspark_ops.api.display.stage_display import StageDisplay
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.stores.store_path import data_path
+
+if TYPE_CHECKING:
+    from caffe_import.surgery.edit import LayerCopy
 
 model = typer.Typer(help="Weights files: show, compare, edit (net surgery); and mean images.", no_args_is_help=True)
 
@@ -33,11 +33,15 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 @reported_errors()
 def show(file: _File, *, as_json: _Json = False) -> None:
     """Show each blob of a weights file: shape, mean, deviation, range, zeros, and values that are not finite."""
+    from caffe_import.surgery.blob_statistics import statistics
+    from caffe_import.surgery.weights_message import read_weights
+    from deepspark_ops.command.caffe_files_view import statistics_table
+
     blobs = statistics(read_weights(file))
     if as_json:
         write_json({"file": str(file), "blobs": [asdict(blob) for blob in blobs]})
         return
-    print_view(_statistics_table(blobs))
+    print_view(statistics_table(blobs))
     n_values = sum(prod(blob.shape) for blob in blobs)
     print_text(f"{file}: {len({blob.layer for blob in blobs})} layers with {len(blobs)} blobs, {n_values:,} values")
 
@@ -51,6 +55,10 @@ def diff(
     as_json: _Json = False,
 ) -> None:
     """Show the blobs in which two weights files differ, and by how much."""
+    from caffe_import.surgery.blob_statistics import differences
+    from caffe_import.surgery.weights_message import read_weights
+    from deepspark_ops.command.caffe_files_view import difference_table
+
     different_blobs = differences(read_weights(file), read_weights(other))
     if as_json:
         blobs = [asdict(blob) for blob in different_blobs]
@@ -59,7 +67,7 @@ def diff(
     if not different_blobs:
         print_text("every blob is the same")
         return
-    print_view(_difference_table(different_blobs))
+    print_view(difference_table(different_blobs))
     print_text(f"{len(different_blobs)} {'blob differs' if len(different_blobs) == 1 else 'blobs differ'}")
 
 
@@ -82,6 +90,9 @@ def edit(
     A net takes weights by the names of its layers: a renamed or dropped layer starts fresh in training. Each option may
     be given several times.
     """
+    from caffe_import.surgery.edit import Edits, edited
+    from caffe_import.surgery.weights_message import read_weights, write_weights
+
     edits = Edits(drop or (), dict(_pair(text, "--rename", "OLD=NEW") for text in rename or ()), _copies(copy or ()))
     if not (edits.drops or edits.renames or edits.copies):
         msg = "nothing to do; give --rename OLD=NEW, --drop LAYER or --copy FILE:LAYER"
@@ -114,7 +125,9 @@ def mean(
 
     The result equals Caffe's compute_image_mean. The lines of the channels fit into a net's transform_param.
     """
-    from deepspark_ops.ingest.images.measured_mean import measure_mean  # loads OpenCV
+    from caffe_import.files.mean_file import write_mean
+    from deepspark_ops.command.caffe_files_view import shape_text
+    from deepspark_ops.ingest.images.measured_mean import measure_mean
 
     with StageDisplay("mean") as display:
         measured = measure_mean(source, split, _images_shown(display))
@@ -124,7 +137,7 @@ def mean(
         values = {"mean_values": measured.values, "output": output and str(output)}
         write_json({"n_images": measured.n_images, "shape": measured.image.shape, **values})
         return
-    print_text(f"{measured.n_images:,} images of {_shape(measured.image.shape)}")
+    print_text(f"{measured.n_images:,} images of {shape_text(measured.image.shape)}")
     print_text("\n".join(f"mean_value: {value}" for value in measured.values))
     if output is not None:
         print_text(f"mean_file={output}")
@@ -155,6 +168,8 @@ def upgrade(
 
     A text loses its comments.
     """
+    from caffe_import.surgery.upgrade_file import upgrade_file
+
     upgraded = upgrade_file(file, output)
     steps = upgraded.steps or ("nothing to upgrade: it has the current form",)
     print_text("\n".join([*steps, f"{upgraded.kind}={output}"]))
@@ -169,6 +184,8 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 
 def _copies(texts: Sequence[str]) -> list[LayerCopy]:
+    from caffe_import.surgery.edit import LayerCopy
+
     copies = []
     for text in texts:
         path, mark, layers = text.rpartition(":")
@@ -178,44 +195,3 @@ def _copies(texts: Sequence[str]) -> list[LayerCopy]:
         layer, _, name = layers.partition("=")
         copies.append(LayerCopy(Path(path), layer, name or layer))
     return copies
-
-
-def _statistics_table(blobs: Sequence[BlobStatistics]) -> Table:
-    table = _table("layer", "type", "blob", "shape", "mean", "deviation", "smallest", "largest", "zeros", "not finite")
-    for blob in blobs:
-        numbers = [f"{value:.4g}" for value in (blob.mean, blob.std, blob.smallest, blob.largest)]
-        table.add_row(
-            blob.layer,
-            blob.layer_type,
-            str(blob.index),
-            _shape(blob.shape),
-            *numbers,
-            f"{100 * blob.zeros:.1f} %",
-            f"{blob.n_not_finite:,}" if blob.n_not_finite else "",
-        )
-    return table
-
-
-def _difference_table(different_blobs: Sequence[BlobDifference]) -> Table:
-    table = _table("layer", "blob", "shape", "values that differ", "largest difference", "relative")
-    for blob in different_blobs:
-        first, second = blob.shapes
-        if blob.largest is None or blob.relative is None or blob.n_different is None:
-            table.add_row(blob.layer, str(blob.index), f"{_shape(first)} | {_shape(second)}", "", "", "")
-            continue
-        row = (_shape(first), f"{blob.n_different:,}", f"{blob.largest:.4g}", f"{blob.relative:.4g}")
-        table.add_row(blob.layer, str(blob.index), *row)
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _shape(shape: Sequence[int] | None) -> str:
-    if shape is None:
-        return "not there"
-    return " x ".join(map(str, shape)) or "one value"

@@ -1,4 +1,7 @@
-"""``deepspark models``: show models in production, promote, roll back."""
+"""``deepspark models``: show models in production, promote, roll back.
+
+The registry is imported when a command runs: it loads the evaluation.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from typing import Annotated
 import typer
 
 from deepspark_ops.api.display.stage_display import StageDisplay, show_telling
-from deepspark_ops.command.models_view import headline, history_table, lineage, models_table, version_table
 from deepspark_ops.command.options import with_options
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.config.base import parse_config
@@ -18,11 +20,6 @@ from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.promote import HandPromoteConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.spark_submit import run_job
-from deepspark_ops.registry.by_hand import promote_by_hand
-from deepspark_ops.registry.changes import Author, roll_back
-from deepspark_ops.registry.integrity import verify_model
-from deepspark_ops.registry.model_folder import ModelFolder
-from deepspark_ops.registry.overview import OVERVIEW_VERSION, model_names, read_model
 from deepspark_ops.tracking.tell import tell_model
 
 models = typer.Typer(help="Models in production: versions, history, promotion and rollback.", no_args_is_help=True)
@@ -37,6 +34,9 @@ _DEFAULT = Path("models")
 @reported_errors()
 def list_models(folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
     """Show each model with its version in production."""
+    from deepspark_ops.command.models_view import models_table
+    from deepspark_ops.registry.overview import OVERVIEW_VERSION, model_names, read_model
+
     overviews = [read_model(folder, name) for name in model_names(folder)]
     if as_json:
         listed = [model.model_dump(mode="json", exclude={"history"}) for model in overviews]
@@ -52,6 +52,9 @@ def list_models(folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
 @reported_errors()
 def show(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
     """Show a model's versions, where each comes from, and who changed what, when and why."""
+    from deepspark_ops.command.models_view import headline, history_table, lineage, version_table
+    from deepspark_ops.registry.overview import read_model
+
     model = read_model(folder, name)
     if as_json:
         write_json(model.model_dump(mode="json"))
@@ -65,6 +68,8 @@ def show(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> 
 
 def _promote(config: HandPromoteConfig, *, force: bool, json: bool) -> None:
     """Put a bundle, or the bundle of a run, into production if the bundle is better than the present model."""
+    from deepspark_ops.registry.by_hand import promote_by_hand
+
     promotion = promote_by_hand(config, _user(), _score, force=force)
     production = promotion.production
     if production is None:
@@ -96,6 +101,9 @@ def rollback(
     as_json: _Json = False,
 ) -> None:
     """Put an earlier version back into production; the next retraining starts from it."""
+    from deepspark_ops.registry.changes import Author, roll_back
+    from deepspark_ops.registry.model_folder import ModelFolder
+
     production = roll_back(ModelFolder(folder / name), Author(_user(), reason), to=to)
     show_telling(tell_model, (folder / name).absolute())
     if as_json:
@@ -108,6 +116,9 @@ def rollback(
 @reported_errors()
 def verify(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
     """Compare every file of every version with its digest; exit code 2 names the first damage."""
+    from deepspark_ops.registry.integrity import verify_model
+    from deepspark_ops.registry.model_folder import ModelFolder
+
     versions = verify_model(ModelFolder(folder / name))
     if as_json:
         write_json({"model": name, "versions": [asdict(version) for version in versions]})

@@ -178,12 +178,14 @@ _STORE_ROOTS: Final = tuple((f"{scheme}:",) for scheme in STORE_SCHEMES)
 class StageConfig(BaseModel):
     """Base of all stages: frozen, no unknown fields, no infinite numbers, because JSON lacks infinity.
 
+    A model is built when it is first used: a command starts with all models and uses one.
+
     Attributes:
         message_name: Name in messages about several fields; None for the class's name.
     """
 
     message_name: ClassVar[str | None] = None
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, defer_build=True)
 
     @field_validator("*")
     @classmethod

@@ -72,6 +72,13 @@ def test_light_module_loads_no_framework(module: str, light: dict[str, set[str]]
     assert light[f"import {module}"] & HEAVY == set()
 
 
+@pytest.mark.slow  # starts processes
+def test_command_loads_readers_of_files_only_when_it_reads() -> None:
+    statement = "import deepspark_ops.command.cli"
+    loaded = loaded_packages("import numpy, pydantic, rich, typer", [statement])[statement]
+    assert loaded & {"cv2", "google", "h5py", "pyarrow"} == set()
+
+
 @pytest.mark.airflow
 def test_operators_load_airflow_alone(with_airflow: dict[str, set[str]]) -> None:
     assert with_airflow[f"import {OPERATORS}"] & HEAVY == {"airflow"}
