@@ -27,10 +27,10 @@ class ConvertConfig(StageConfig):
         title="Weights", description="The net's .caffemodel or .caffemodel.h5", json_schema_extra=FORM
     )
     output: Path = Field(description="Bundle folder to write")
-    labels: Path | None = Field(
+    class_names: Path | None = Field(
         None,
-        title="Class names",
-        description="Text file with the name of a class in each line, class 0 first",
+        title="Names of the classes",
+        description="Text file with a class name per line, class 0 first; default: the names in the dataset",
         json_schema_extra=FORM,
     )
     mean: Path | None = Field(

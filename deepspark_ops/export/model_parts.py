@@ -124,9 +124,7 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
         wish = task_wish(config.task, config.output_blob, None)
         names = trained.samples.class_names
         if config.class_names is not None:
-            names = class_names_of_file(
-                config.class_names, choose_task(trained.net, wish).n_classes, option="class_names"
-            )
+            names = class_names_of_file(config.class_names, choose_task(trained.net, wish).n_classes)
         yield ModelParts(
             trained.message,
             trained.net,
@@ -142,18 +140,18 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
         )
 
 
-def class_names_of_file(path: Path, n_classes: int, *, option: str) -> tuple[str, ...]:
+def class_names_of_file(path: Path, n_classes: int) -> tuple[str, ...]:
     """Return the names of a net's classes, a line each.
 
     Raises:
-        ConfigError: There is no such file, or it has another number of lines; the message names ``option``.
+        ConfigError: There is no such file, or it has another number of lines; the message says so.
     """
     if not path.is_file():
-        msg = f"{option}={path}: no such file"
+        msg = f"class_names={path}: no such file"
         raise ConfigError(msg)
     names = tuple(read_text_file(path).splitlines())
     if len(names) != n_classes:
-        msg = f"{option}={path}: has {len(names):,} lines, the net tells {n_classes:,} classes apart; one a line"
+        msg = f"class_names={path}: has {len(names):,} lines, the net tells {n_classes:,} classes apart; one a line"
         raise ConfigError(msg)
     return names
 

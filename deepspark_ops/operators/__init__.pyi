@@ -478,7 +478,7 @@ class DeepSparkConvertOperator(BaseOperator):
         net: StrPath | Template,
         weights: StrPath | Template,
         output: StrPath | Template | None = None,
-        labels: StrPath | Template | None = None,
+        class_names: StrPath | Template | None = None,
         mean: StrPath | Template | None = None,
         mean_values: str | Template | None = None,
         scale: float | Template | None = None,
@@ -498,7 +498,7 @@ class DeepSparkConvertOperator(BaseOperator):
             net: Caffe net prototxt: a deploy net, or a training net with its data layers
             weights: The net's .caffemodel or .caffemodel.h5
             output: Bundle folder to write
-            labels: Text file with the name of a class in each line, class 0 first
+            class_names: Text file with a class name per line, class 0 first; default: the names in the dataset
             mean: Mean image (.binaryproto) to subtract; default: from the net's data layer
             mean_values: Values to subtract in place of a mean image: a single value, or a value a channel in the order
                 blue, green, red, e.g. '104, 117, 123'

@@ -42,7 +42,7 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
         DataError: The data are missing or damaged.
         CaffeImportError: Net, weights or sources that do not fit together.
     """
-    for name in ("net", "weights", "labels", "mean"):
+    for name in ("net", "weights", "class_names", "mean"):
         path: Path | None = getattr(config, name)
         if path is not None and not path.is_file():
             msg = f"{name}={path}: no such file"
@@ -179,9 +179,9 @@ def _drawn(
 
 
 def _class_names(config: ConvertConfig, samples: CheckSamples, n_classes: int) -> tuple[str, ...]:
-    if config.labels is None:
+    if config.class_names is None:
         return samples.class_names if isinstance(samples, Samples) else ()
-    return class_names_of_file(config.labels, n_classes, option="labels")
+    return class_names_of_file(config.class_names, n_classes)
 
 
 def _origin(config: ConvertConfig) -> Origin:

@@ -66,7 +66,7 @@ def test_a_deploy_net_with_mean_and_scale_serves_what_the_run_exported(
         weights=run.snapshot("patches", 20, "caffemodel"),
         mean=old / "mean.binaryproto",
         scale=0.0078125,
-        labels=old / "labels.txt",
+        class_names=old / "labels.txt",
     )
     np.testing.assert_allclose(scores(tmp_path / "made", images), scores(old, images), rtol=1e-5)  # float32
     assert manifest.inputs == exported.manifest.inputs

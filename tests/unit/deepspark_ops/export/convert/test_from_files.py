@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 def convert_config(folder: Path, **values: Any) -> ConvertConfig:
     files = {"net": "net.prototxt", "weights": "w.caffemodel", "output": "made"} | values
-    in_folder = ("net", "weights", "output", "mean", "labels", "dataset")
+    in_folder = ("net", "weights", "output", "mean", "class_names", "dataset")
     paths = {name: folder / value if name in in_folder else value for name, value in files.items()}
     return parse_config(ConvertConfig, paths)
 
@@ -59,7 +59,7 @@ def test_pixels_are_cut_to_the_input_centered_and_scaled(folder: Path) -> None:
 def test_the_samples_are_the_same_each_time_and_differ_from_each_other(folder: Path) -> None:
     found = []
     for _ in range(2):
-        with parts_of_files(convert_config(folder, labels="labels.txt")) as model:
+        with parts_of_files(convert_config(folder, class_names="labels.txt")) as model:
             found.append(model.samples.read(0, 32).stored["data"])
             assert model.class_names == ("cat", "dog")
     np.testing.assert_array_equal(found[0], found[1])
@@ -100,9 +100,9 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"net": "none"}, ConfigError, "net={folder}/none: no such file"),
     ({"weights": "none"}, ConfigError, "weights={folder}/none: no such file"),
     (
-        {"labels": "three.txt"},
+        {"class_names": "three.txt"},
         ConfigError,
-        "labels={folder}/three.txt: has 3 lines, the net tells 2 classes apart; one a line",
+        "class_names={folder}/three.txt: has 3 lines, the net tells 2 classes apart; one a line",
     ),
     (
         {"mean": "tiny.binaryproto"},

@@ -71,7 +71,7 @@ READERS = {
     "folder of split lists": ("a.png\nb.png\n", _split_folder),
     "names of classes": ("cat\ndog\n", lambda path: read_class_names(path, path.parent)),
     "names of CIFAR's classes": ("cat\ndog\n", _cifar_names),
-    "labels of a converted net": ("cat\ndog\n", lambda path: class_names_of_file(path, 2, option="labels")),
+    "labels of a converted net": ("cat\ndog\n", lambda path: class_names_of_file(path, 2)),
     "list of images to predict": ("a.png\nb.png\n", first_listed),
 }
 
