@@ -14,7 +14,6 @@ from deepspark_ops.config.shared_options.durations import length_of
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.promote import (
     ModelArguments,
@@ -155,6 +154,3 @@ def _approval(event: Mapping[str, Any], question_text: str, *, approve: str) -> 
             "asked": question_text,
         }
     )
-
-
-__getattr__ = old_name_of(__name__, globals())

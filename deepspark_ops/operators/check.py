@@ -20,7 +20,6 @@ from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.ingest import chosen_dataset, named_source
 from deepspark_ops.operators.notices.send import setting_problem
@@ -64,7 +63,6 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
     required = ("solver",)
     not_arguments = frozenset({"output"})
     takes_run = False
-    follows_check = ()
     trains = True
     stage = "check"
     own_retries = 0
@@ -222,6 +220,3 @@ def checked_config(values: Mapping[str, Any], run: StageRun, places: Places) -> 
         run_dir=run.run_dir,
         named_files=places.named_files(),
     )
-
-
-__getattr__ = old_name_of(__name__, globals())

@@ -7,7 +7,6 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from deepspark_ops.config.clean import CleanConfig
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.retention.clean import clean
@@ -28,7 +27,6 @@ class DeepSparkCleanOperator(StageArguments, BaseOperator):
     config_models = (CleanConfig,)
     not_arguments = frozenset({"home"})
     takes_run = False
-    follows_check = ()
     stage = "clean"
     own_retries = 0
 
@@ -48,6 +46,3 @@ class DeepSparkCleanOperator(StageArguments, BaseOperator):
         for line in report.lines():
             self.log.info("%s", line)
         return {"run_dir": str(run_dir), "report": str(path)}
-
-
-__getattr__ = old_name_of(__name__, globals())

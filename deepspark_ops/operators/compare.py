@@ -25,7 +25,6 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.check import checked_config, require_solver
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.ingest import DeepSparkIngestOperator, chosen_dataset
@@ -34,7 +33,7 @@ from deepspark_ops.operators.provider.airflow_names import AirflowFailException,
 from deepspark_ops.operators.simulate import simulates, simulation_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.operators.tasks.trial_run import TrialRun, comparison_run
+from deepspark_ops.operators.tasks.trial_run import TrialRun, TrialsArguments
 from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
@@ -80,7 +79,6 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
     not_arguments = frozenset({"dataset", "out", "output"})
     takes_run = False
     returns_mapping = False
-    follows_check = ()
     stage = "check"
     own_retries = 0
 
@@ -164,7 +162,7 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
             run_job("deepspark_ops.preflight", most, on_line=on_line, config_path=path, cwd=self.places.root)
 
 
-class DeepSparkIngestOnceOperator(DeepSparkIngestOperator):
+class DeepSparkIngestOnceOperator(TrialsArguments, DeepSparkIngestOperator):
     """Ingest the source of a comparison once, for all trials. The output is the list of the check stage.
 
     Tasks mapped over this output do not run without data, although they run after a failed training.
@@ -172,24 +170,12 @@ class DeepSparkIngestOnceOperator(DeepSparkIngestOperator):
 
     config_models = (IngestConfig, CompareConfig)
     not_arguments = frozenset({"output", *CompareConfig.model_fields}) - {"simulate"}
-    takes_run = False
     returns_mapping = False
-    more_templates = ("trials",)
-    follows_check = ("trials",)
-
-    def __init__(self, *, trials: Any, **kwargs: Any) -> None:
-        """Keep the trials, the output of ``DeepSparkCheckTrialsOperator``."""
-        super().__init__(**kwargs)
-        self.trials = trials
 
     def ingest(self, context: Any, until: float) -> Any:
         """Ingest a new or changed source, and return the trials to train: no trial of a simulation."""
         super().ingest(context, until)
         return [] if simulates(self.values(), self.places) else list(self.trials)
-
-    def stage_run(self, context: Any) -> StageRun:
-        """Return the comparison's folder, and the dataset of the check stage."""
-        return comparison_run(context, self.trials, self.places)
 
 
 class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
@@ -197,7 +183,6 @@ class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
 
     not_arguments = frozenset({"dataset"})
     takes_run = False
-    follows_check = ()
 
     def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
         """Keep the trial."""
@@ -225,7 +210,7 @@ class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
 
     def values(self) -> dict[str, Any]:
         """Return the form's values, updated with the trial's values."""
-        values = TrialRun(**self.trial).own_values(super().values())
+        values = form_values(TrialRun(**self.trial).values, super().values())
         return {**values, "stop_below": self.least_accuracies} if self.least_accuracies else values
 
     def stage_run(self, context: Any) -> StageRun:
@@ -237,7 +222,6 @@ class DeepSparkEvaluateTrialOperator(DeepSparkEvaluateOperator):
     """Score a trial; ``trial`` is an entry of the output of ``DeepSparkCheckTrialsOperator``."""
 
     takes_run = False
-    follows_check = ()
 
     def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
         """Keep the trial."""
@@ -271,7 +255,6 @@ class DeepSparkCompareOperator(StageArguments, BaseOperator):
     config_models = (CompareConfig, TrainConfig, IngestConfig)
     not_arguments = frozenset({"dataset", "output"})
     takes_run = False
-    follows_check = ()
     stage = "compare"
 
     @ends_plainly
@@ -318,6 +301,3 @@ def _settings(plan: Plan, params: Mapping[str, Any]) -> dict[str, str]:
         for name in _SHOWN_SETTINGS
         if name not in varied and params.get(name) not in (None, "")
     }
-
-
-__getattr__ = old_name_of(__name__, globals())

@@ -8,7 +8,6 @@ from deepspark_ops.api import stages
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.run_paths import RunPaths
@@ -29,7 +28,6 @@ class DeepSparkConvertOperator(ProcessStageOperator):
     required = ("net", "weights")
     stage = "convert"
     takes_run = False
-    follows_check = ()
 
     def stage_config(self, context: Any, run: StageRun) -> ConvertConfig:
         """Return the convert config of a run."""
@@ -44,6 +42,3 @@ class DeepSparkConvertOperator(ProcessStageOperator):
         """Return the bundle and the digest of the manifest."""
         assert isinstance(config, ConvertConfig), "of stage_config"
         return {"bundle": str(config.output), "digest": file_digest(config.output / MANIFEST_NAME)}
-
-
-__getattr__ = old_name_of(__name__, globals())

@@ -10,7 +10,6 @@ from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator, SparkOnDemandOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun
@@ -106,6 +105,3 @@ class DeepSparkEvaluateProductionOperator(ProcessStageOperator):
         """Return the metrics file and the file's digest."""
         metrics = run.run_dir / PRODUCTION_EVALUATION / METRICS_NAME
         return {"metrics": str(metrics), "digest": file_digest(metrics)}
-
-
-__getattr__ = old_name_of(__name__, globals())

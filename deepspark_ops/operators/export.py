@@ -8,7 +8,6 @@ from deepspark_ops.api import stages
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.run_paths import RunPaths
@@ -41,6 +40,3 @@ class DeepSparkExportOperator(ProcessStageOperator):
         assert isinstance(config, ExportConfig), "of stage_config"
         bundle = config.output or RunPaths(run.run_dir).bundle
         return {"bundle": str(bundle), "digest": file_digest(bundle / MANIFEST_NAME)}
-
-
-__getattr__ = old_name_of(__name__, globals())

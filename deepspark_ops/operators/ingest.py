@@ -18,7 +18,6 @@ from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.sources.registry import detect_format, require_source
 from deepspark_ops.ingest.versions.base import previous_dataset
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params, is_left_out
 from deepspark_ops.operators.promote import promote_config, skip_judged_data
 from deepspark_ops.operators.provider.airflow_names import TaskDeferred
@@ -264,6 +263,3 @@ def _manifest_digests(dataset: DataPath) -> dict[str, str]:
 def _task_text(context: Any) -> str:
     ti = context["ti"]
     return f"task {ti.task_id} of {ti.dag_id}, run {ti.run_id}"
-
-
-__getattr__ = old_name_of(__name__, globals())

@@ -17,7 +17,6 @@ from deepspark_ops.evaluate.comparison.section import with_decision
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import is_left_out
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
@@ -353,6 +352,3 @@ def event_figures(production: Production) -> dict[str, Any]:
         "n_groups": comparison.n_groups if comparison else None,
         "dataset_digest": decision.dataset_digest if decision else None,
     }
-
-
-__getattr__ = old_name_of(__name__, globals())

@@ -12,13 +12,12 @@ from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params, form_schemas
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly
-from deepspark_ops.operators.tasks.trial_run import comparison_run
+from deepspark_ops.operators.tasks.trial_run import TrialsArguments
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.simulation.simulate import PAGE_FILE, REPORT_FILE, check_strategies
 
@@ -81,7 +80,7 @@ def _only(values: tuple[Any, ...], else_: Any) -> Any:
     return values[0] if values else else_
 
 
-class DeepSparkSimulateTrialsOperator(ProcessStageOperator):
+class DeepSparkSimulateTrialsOperator(TrialsArguments, ProcessStageOperator):
     """Make a comparison's trials in a virtual cluster if the form asks for virtual workers; else skip.
 
     The output has the run's paths, ``report``, the page, ``table`` (simulation.json) and the table's ``digest``.
@@ -89,16 +88,8 @@ class DeepSparkSimulateTrialsOperator(ProcessStageOperator):
 
     config_models = (CompareConfig, TrainConfig, SimulateConfig)
     not_arguments = frozenset({"out"})
-    takes_run = False
-    more_templates = ("trials",)
-    follows_check = ("trials",)
     stage = "simulate"
     module = "deepspark_ops.simulation.stage"
-
-    def __init__(self, *, trials: Any, **kwargs: Any) -> None:
-        """Keep the trials, the output of ``DeepSparkCheckTrialsOperator``."""
-        super().__init__(**kwargs)
-        self.trials = trials
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
@@ -107,10 +98,6 @@ class DeepSparkSimulateTrialsOperator(ProcessStageOperator):
             msg = "simulate is off: the trials are trained"
             raise AirflowSkipException(msg)
         return super().execute(context)
-
-    def stage_run(self, context: Any) -> StageRun:
-        """Return the comparison's folder, and the dataset of the check stage."""
-        return comparison_run(context, self.trials, self.places)
 
     def stage_config(self, context: Any, run: StageRun) -> SimulateConfig:
         """Return the simulation of a run."""
@@ -124,6 +111,3 @@ class DeepSparkSimulateTrialsOperator(ProcessStageOperator):
         write_text_whole(report, regular_text(config.out / PAGE_FILE))
         table = config.out / REPORT_FILE
         return {"report": str(report), "table": str(table), "digest": file_digest(table)}
-
-
-__getattr__ = old_name_of(__name__, globals())

@@ -10,7 +10,6 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.process_stage import SparkOnDemandOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
 from deepspark_ops.run_paths import RunPaths, write_text_whole
@@ -103,12 +102,8 @@ class DeepSparkTrainOperator(SparkOnDemandOperator):
             TrainingFailed: The job ended well but left no snapshot.
         """
         paths = RunPaths(run.run_dir)
-        iterations = paths.snapshot_iterations()
-        snapshots = sorted(paths.snapshots.glob(f"*_iter_{iterations[-1]}.caffemodel*")) if iterations else []
-        if not snapshots:
+        snapshot = paths.last_weights()
+        if snapshot is None:
             msg = f"stage train left no snapshot in {paths.snapshots}"
             raise TrainingFailed(msg)
-        return {"snapshot": str(snapshots[0]), "digest": file_digest(snapshots[0])}
-
-
-__getattr__ = old_name_of(__name__, globals())
+        return {"snapshot": str(snapshot), "digest": file_digest(snapshot)}

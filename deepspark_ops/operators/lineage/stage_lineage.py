@@ -149,10 +149,8 @@ def _columns(manifest: DatasetManifest) -> tuple[tuple[str, str], ...]:
 
 def _snapshot(facts: StageFacts) -> Iterator[LineageDataset]:
     run_dir = facts.path("run_dir")
-    iterations = RunPaths(run_dir).snapshot_iterations() if run_dir is not None else []
-    if run_dir is not None and iterations:
-        for path in sorted(RunPaths(run_dir).snapshots.glob(f"*_iter_{iterations[-1]}.caffemodel*"))[:1]:
-            yield LineageDataset("file", str(path), file_digest(path))
+    if run_dir is not None and (path := RunPaths(run_dir).last_weights()):
+        yield LineageDataset("file", str(path), file_digest(path))
 
 
 def _scored(facts: StageFacts) -> Iterator[LineageDataset]:

@@ -88,7 +88,6 @@ class StageArguments:
         trains: Whether a run that the operator starts is one that trains, which a DAG run's own folder is kept for.
         returns_mapping: Whether the output is a mapping, whose entries are outputs of their own, too.
         more_templates: Template fields beside the run, the fields of the models and those of the classes above.
-        follows_check: Arguments that an operator under its old name takes from the task ``check``.
         refused: Arguments of Airflow's operators that the stage sets, with the reason.
     """
 
@@ -100,7 +99,6 @@ class StageArguments:
     trains: ClassVar[bool] = False
     returns_mapping: ClassVar[bool] = True
     more_templates: ClassVar[tuple[str, ...]] = ()
-    follows_check: ClassVar[tuple[str, ...]] = ("run",)
     refused: ClassVar[Mapping[str, str]] = {}
     template_fields: ClassVar[Collection[str]] = ()
     task_id: str

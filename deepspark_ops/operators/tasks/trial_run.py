@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from deepspark_ops.config.compare import Value
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.provider.airflow_names import AirflowFailException
-from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.stores.store_path import data_path
-from deepspark_ops.trials.plan import comparison_of, form_values, read_member
+from deepspark_ops.trials.plan import comparison_of, read_member
 from deepspark_ops.trials.turn import Turn, begin_trial
 
 
@@ -56,24 +56,26 @@ class TrialRun:
         assert comparison_and_number is not None, "check names the trials' folders"
         return begin_trial(self.comparison, comparison_and_number[1], max_iter_of)
 
-    def own_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of a comparison's form, updated with the trial's values."""
-        return form_values(self.values, values)
 
+class TrialsArguments(StageArguments):
+    """Part of an operator that takes the trials of a comparison, the output of ``DeepSparkCheckTrialsOperator``."""
 
-def comparison_run(context: Any, trials: Any, places: Places) -> StageRun:
-    """Return a comparison's folder, and the check stage's dataset for all trials.
+    takes_run = False
+    more_templates: ClassVar[tuple[str, ...]] = ("trials",)
 
-    Args:
-        context: Airflow's.
-        trials: Output of the check stage.
-        places: Where runs live.
+    def __init__(self, *, trials: Any, **kwargs: Any) -> None:
+        """Keep the trials."""
+        super().__init__(**kwargs)
+        self.trials = trials
 
-    Raises:
-        AirflowFailException: The check stage has left no trials.
-    """
-    if not trials:
-        msg = f"trials={trials!r}: must be the output of DeepSparkCheckTrialsOperator; clear both tasks"
-        raise AirflowFailException(msg)
-    run, dataset = context["dag_run"], TrialRun(**trials[0]).stage_run().dataset
-    return StageRun(places.run_folder(run.dag_id, run.run_id), dataset, production=None)
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the comparison's folder, and the check stage's dataset for all trials.
+
+        Raises:
+            AirflowFailException: The check stage has left no trials.
+        """
+        if not self.trials:
+            msg = f"trials={self.trials!r}: must be the output of DeepSparkCheckTrialsOperator; clear both tasks"
+            raise AirflowFailException(msg)
+        run, dataset = context["dag_run"], TrialRun(**self.trials[0]).stage_run().dataset
+        return StageRun(self.places.run_folder(run.dag_id, run.run_id), dataset, production=None)

@@ -124,7 +124,7 @@ class OutletEvents:
 def operator_of(kind: Any, dag: DAG, places: Places, **arguments: Any) -> Any:
     """Return an operator whose values are those of the DAG's form, and whose run is the output of a task ``check``."""
     form = {name: f"{{{{ params.{name} }}}}" for name in dag.params if name in argument_fields(kind)}
-    run = dict.fromkeys(kind.follows_check, OF_CHECK)
+    run = {"run": OF_CHECK} if kind.takes_run else {"trials": OF_CHECK} if "trials" in kind.more_templates else {}
     named = {"task_id": str(uuid4()), "refuse_unknown_conf": True}
     return kind(**{**named, **form, **run, **arguments}, places=places, dag=dag)
 

@@ -1265,24 +1265,6 @@ def test_no_argument_hides_what_airflow_knows_by_that_name(kind: Any) -> None:
     assert set(argument_fields(kind)) - {"output"} <= set(kind.template_fields)
 
 
-def test_an_old_name_warns_and_takes_form_and_check_as_it_did(
-    places: Places, dag: DAG, checked: list[StageConfig]
-) -> None:
-    with pytest.warns(DeprecationWarning, match="CheckOperator is now DeepSparkCheckOperator, which takes"):
-        old_check = check_module.CheckOperator
-    with pytest.warns(DeprecationWarning, match="TrainOperator is now DeepSparkTrainOperator"):
-        old_train = train_module.TrainOperator
-    result = execute(old_check(task_id="check", places=places, dag=dag), context(dag, conf={"gray": True}))
-    train = rendered(old_train(task_id="train", places=places, dag=dag), context(dag, xcom=result))
-    assert train.stage_run({}).to_xcom() == result
-    assert train.stage_config({}, train.stage_run({}), "local[2]").solver == places.root / "s.prototxt"
-    assert train.task_type == "DeepSparkTrainOperator", "Airflow finds a task's buttons by it"
-    with pytest.raises(AirflowFailException, match='unknown parameter "n_worker"'):
-        execute(old_check(task_id="again", places=places, dag=dag), context(dag, conf={"n_worker": 1}))
-    with pytest.raises(AttributeError, match="has no attribute 'EvaluateOperator'"):
-        train_module.EvaluateOperator  # noqa: B018 - that it is none is what is tested
-
-
 def of_dag(retraining: Retraining, dag_id: str, name: str) -> None:
     """Write a model with a version of a run of a DAG."""
     config = PromoteConfig(models=retraining.models, model=name)
