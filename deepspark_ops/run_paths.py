@@ -140,6 +140,14 @@ class RunPaths:
         matches = (re.search(r"_iter_(\d+)\.state\.h5$", p.name) for p in self.snapshots.glob("*_iter_*.state.h5"))
         return sorted(int(match[1]) for match in matches if match)
 
+    def last_weights(self) -> Path | None:
+        """The ``.caffemodel`` or ``.caffemodel.h5`` of the last snapshot; None without one."""
+        iterations = self.snapshot_iterations()
+        if not iterations:
+            return None
+        pattern = re.compile(rf"_iter_{iterations[-1]}\.caffemodel(\.h5)?$")
+        return min((path for path in self.snapshots.iterdir() if pattern.search(path.name)), default=None)
+
 
 @dataclass(frozen=True)
 class DatasetPaths:

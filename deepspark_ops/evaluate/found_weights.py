@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,9 +49,7 @@ def _last_snapshot(run: RunPaths) -> Weights:
             "it; train on, or give a .caffemodel (option --weights)"
         )
         raise ConfigError(msg)
-    pattern = re.compile(rf"_iter_{iterations[-1]}\.caffemodel(\.h5)?$")
-    for path in sorted(run.snapshots.iterdir()):
-        if pattern.search(path.name):
-            return Weights(path, iterations[-1])
+    if path := run.last_weights():
+        return Weights(path, iterations[-1])
     msg = f"{run.snapshots}: the state of iteration {iterations[-1]} is there, its .caffemodel is missing"
     raise DataError(msg)

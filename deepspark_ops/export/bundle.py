@@ -28,8 +28,7 @@ from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
-from deepspark_ops.export.caffe_weights import deploy_params
-from deepspark_ops.export.deploy_net import build_deploy, build_deploy_net
+from deepspark_ops.export.deploy_net import build_deploy, build_deploy_net, deploy_params
 from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.registry import FORMATS
 from deepspark_ops.export.manifest import (

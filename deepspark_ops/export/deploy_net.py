@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from caffe_import.net.batch_size import set_batch_size
 from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
+from caffe_import.net.param_layout import ParamLayout, Vector
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.net_wiring import user_name
@@ -163,3 +166,21 @@ def _free_name(reserved_names: set[str], name: str) -> str:
 def opencv_names(deploy: caffe_pb2.NetParameter, blobs: Sequence[str]) -> dict[str, str]:
     """Return blob -> OpenCV's name of the blob: the name of the last layer that writes the blob."""
     return {blob: next(layer.name for layer in reversed(deploy.layer) if blob in layer.top) for blob in blobs}
+
+
+def deploy_params(trained: ParamLayout, params: Vector, deploy: ParamLayout) -> Vector:
+    """Return the deploy net's parameter vector, a fresh array of shape (deploy.n_params,).
+
+    Layers keep their names, so (layer, index) identifies each blob. A shared blob may have another owner in the deploy
+    net, where the first user was cut off.
+
+    Args:
+        trained: Layout of the net that was trained, phase TEST.
+        params: Vector of the trained net, shape (trained.n_params,); read only.
+        deploy: Layout of the deploy net.
+    """
+    vector = np.empty(deploy.n_params, np.float32)
+    for entry in deploy.entries:
+        source = trained.entry(entry.layer, entry.index)
+        vector[entry.offset : entry.stop] = params[source.offset : source.stop]
+    return vector

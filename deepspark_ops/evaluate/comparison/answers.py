@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.comparison.grouped import (
+    Gain,
     Groups,
     flipped_p_value,
     group_numbers,
@@ -148,20 +149,12 @@ def compare_samples(
         values = float(my_right.mean()), float(their_right.mean())
         gain = compare_right(my_right, their_right, level=level, groups=groups)
     return Comparison(
-        format_version=COMPARISON_VERSION,
+        **_measured(gain, my_right & ~their_right, their_right & ~my_right),
         metric=metric,
         candidate=values[0],
         production=values[1],
-        n_samples=len(mine),
-        gain=gain.value,
-        interval=gain.interval,
-        interval_level=gain.level,
-        p_value=gain.p_value,
-        n_gained=_count(my_right & ~their_right),
-        n_lost=_count(their_right & ~my_right),
         n_new=_n_new(candidate, known_content),
         classes=_class_changes(mine, production_answers, candidate.n_classes, class_names, groups),
-        n_groups=gain.n_groups,
     )
 
 
@@ -191,22 +184,22 @@ def compare_losses_of(
     groups = groups_of(candidate, production)
     gain = compare_losses(mine.loss, production_losses.loss, level=interval_level(confidence), groups=groups)
     return Comparison(
-        format_version=COMPARISON_VERSION,
+        **_measured(gain, mine.loss < production_losses.loss, production_losses.loss < mine.loss),
         metric="loss",
         candidate=float(mine.loss.mean()),
         production=float(production_losses.loss.mean()),
-        n_samples=len(mine),
-        gain=gain.value,
-        interval=gain.interval,
-        interval_level=gain.level,
-        p_value=gain.p_value,
-        n_gained=_count(mine.loss < production_losses.loss),
-        n_lost=_count(production_losses.loss < mine.loss),
         n_new=_n_new(candidate, known_content),
         classes=(),
         figures=figures,
-        n_groups=gain.n_groups,
     )
+
+
+def _measured(gain: Gain, is_gained: Right, is_lost: Right) -> dict[str, Any]:
+    return {
+        **{"format_version": COMPARISON_VERSION, "n_samples": len(is_gained)},
+        **{"gain": gain.value, "interval": gain.interval, "interval_level": gain.level, "p_value": gain.p_value},
+        **{"n_gained": _count(is_gained), "n_lost": _count(is_lost), "n_groups": gain.n_groups},
+    }
 
 
 def interval_level(confidence: float) -> float:

@@ -7,11 +7,13 @@ for the sample.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
@@ -38,13 +40,17 @@ def kept_mistakes(answers: Answers, most: int = MOST_KEPT) -> list[int]:
     """
     wrong = np.flatnonzero(answers.rank)
     by_loss = wrong[np.argsort(answers.loss[wrong], kind="stable")]
-    nth_of_class: dict[int, int] = {}
-    ranked = []
-    for order, at in enumerate(by_loss.tolist()):
-        label = int(answers.label[at])
-        nth_of_class[label] = nth_of_class.get(label, 0) + 1
-        ranked.append((nth_of_class[label], order, int(answers.index[at])))
-    return [index for _, _, index in sorted(ranked)[:most]]
+    return [int(answers.index[at]) for at in in_turns(answers.label, by_loss.tolist())[:most]]
+
+
+def in_turns(labels: npt.NDArray[np.int32], chosen: Sequence[int]) -> list[int]:
+    """Return the chosen samples in another order: the first of each class precedes the second of any class."""
+    counts: Counter[int] = Counter()
+    turns = []
+    for order, at in enumerate(chosen):
+        counts[int(labels[at])] += 1
+        turns.append((counts[int(labels[at])], order, at))
+    return [at for _, _, at in sorted(turns)]
 
 
 def kept_errors(losses: SampleLosses, most: int = MOST_KEPT_ERRORS) -> list[int]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.evaluate.comparison.answers import ClassChange, Comparison, compare_losses_of, compare_samples
+from deepspark_ops.evaluate.comparison.mistake_pictures import in_turns
 from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.evaluate.metrics import classes_of
@@ -105,7 +106,9 @@ def make_section(
             Difference(
                 int(mine.index[at]), int(mine.label[at]), int(mine.predicted[at]), int(production_answers.predicted[at])
             )
-            for at in _of_many_classes(mine.label, [at for at in chosen.tolist() if has_picture(int(mine.index[at]))])
+            for at in in_turns(mine.label, [at for at in chosen.tolist() if has_picture(int(mine.index[at]))])[
+                :MAX_SHOWN_SAMPLES
+            ]
         ]
         for chosen in (gained, lost)
     ]
@@ -181,14 +184,3 @@ def _test_text(comparison: Comparison) -> str:
     if comparison.n_groups is not None:
         return f"the answers to {comparison.n_groups:,} groups of samples exchanged, a group as a whole"
     return "McNemar's exact test" if comparison.figures is None else "paired bootstrap"
-
-
-def _of_many_classes(labels: npt.NDArray[np.int32], chosen: Sequence[int]) -> list[int]:
-    """Return some of the chosen samples, the first of each class before the second of any class."""
-    nth_of_class: dict[int, int] = {}
-    ranked = []
-    for at in chosen:
-        label = int(labels[at])
-        nth_of_class[label] = nth_of_class.get(label, 0) + 1
-        ranked.append((nth_of_class[label], at))
-    return [at for _, at in sorted(ranked)[:MAX_SHOWN_SAMPLES]]

@@ -68,16 +68,26 @@ def decompressed(path: DataPath, work: DataPath) -> DataPath:
     copy = work / f"{path.name}.decompressed"
     if copy.exists():
         return copy
+    with _opened(path, opener) as packed, written_whole(copy) as temporary, temporary.open("wb") as plain:
+        _unpack(packed, plain, path)
+    return copy
+
+
+@contextmanager
+def _opened(path: DataPath, opener: Callable[..., Any] | None) -> Iterator[IO[bytes]]:
+    """Open a file for its content after decompression.
+
+    Raises:
+        DataError: The compressed file is damaged.
+    """
     try:
-        with open_regular(path) as file, opener(file) as packed, written_whole(copy) as temporary:
-            with temporary.open("wb") as plain:
-                _unpack(packed, plain, path)
+        with open_regular(path) as file, (opener or nullcontext)(file) as content:
+            yield content
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk
         msg = f"{path}: damaged or cut short: {error.args[0] if error.args else error}; fetch it again"
         raise DataError(msg) from error
-    return copy
 
 
 def _unpack(packed: IO[bytes], plain: IO[bytes], path: DataPath) -> None:
@@ -99,16 +109,8 @@ def read_start(path: DataPath, n_bytes: int) -> bytes:
     Raises:
         DataError: The compressed file is damaged.
     """
-    opener = _opener(path)
-    try:
-        with open_regular(path) as file, (opener or nullcontext)(file) as content:
-            start: bytes = content.read(n_bytes)
-    except _DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the disk
-        msg = f"{path}: damaged or cut short: {error.args[0] if error.args else error}; fetch it again"
-        raise DataError(msg) from error
-    return start
+    with _opened(path, _opener(path)) as content:
+        return content.read(n_bytes)
 
 
 def is_compressed(path: DataPath) -> bool:
