@@ -12,6 +12,21 @@ from deepspark_ops.evaluate.tasks.registry import sum_of
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead
 
 
+def _scored_on(weights, data, **fields) -> ScoredOn:
+    return ScoredOn(
+        net="n",
+        run="r",
+        iteration=1,
+        weights="w.caffemodel",
+        weights_digest=f"sha256:{weights}",
+        dataset="/data/d",
+        dataset_digest=f"sha256:{data}",
+        split="test",
+        score_blob="ip",
+        **fields,
+    )
+
+
 def evaluation(
     answers,
     labels,
@@ -32,18 +47,7 @@ def evaluation(
     total = ScoreSum(n_classes, worst=3)
     total.add(rows, labels)
     scores = total.result()
-    scored = ScoredOn(
-        net="n",
-        run="r",
-        iteration=1,
-        weights="w.caffemodel",
-        weights_digest=f"sha256:{weights}",
-        dataset="/data/d",
-        dataset_digest=f"sha256:{data}",
-        split="test",
-        score_blob="ip",
-        split_rule=split_rule,
-    )
+    scored = _scored_on(weights, data, split_rule=split_rule)
     timing = None if speed is None else Speed(images_per_s=speed, batch_size=100, machine="m")
     metrics = build_metrics(scores, scored, tuple(names), timing)
     hashes = np.array(range(len(labels)) if content is None else list(content), np.uint64)
@@ -80,18 +84,7 @@ def of_task(answers, targets, *, task="regression", weights="w", data="same") ->
     if task == "segmentation":
         given = given.reshape(-1, 1, 1, 1)
     total.add([given, np.zeros_like(given)] if is_pair else [given], np.asarray(targets, np.float64), start=0)
-    scored = ScoredOn(
-        net="n",
-        run="r",
-        iteration=1,
-        weights="w.caffemodel",
-        weights_digest=f"sha256:{weights}",
-        dataset="/data/d",
-        dataset_digest=f"sha256:{data}",
-        split="test",
-        score_blob="ip",
-        target_blob="y",
-    )
+    scored = _scored_on(weights, data, target_blob="y")
     metrics = total.metrics(ReportHead(scored))
     hashes = np.arange(len(targets), dtype=np.uint64)
     samples = ScoredSamples(

@@ -248,6 +248,12 @@ def assert_close(ours: npt.ArrayLike, theirs: npt.ArrayLike, bound: float, what:
     assert error <= bound * (size if size > 1e-12 else 1), f"{what}: relative error {error / (size or 1):.2e} > {bound}"
 
 
+def window_options(*fields: tuple[int, ...]) -> str:
+    """Return the options of a window: kernel, stride, padding and dilation with a value for each axis."""
+    named = zip(("kernel_size", "stride", "pad", "dilation"), fields, strict=True)
+    return " ".join(f"{name}: {value}" for name, values in named for value in values)
+
+
 def spread_values(*shape: int, seed: int = 5, gap: float = 0.05) -> Array:
     """Return values of both signs, at least ``gap`` from zero and from each other, in random order.
 

@@ -18,6 +18,7 @@ from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
 from tests.reference.published_nets import published_net
+from tests.unit.caffe_import.devices.test_device_load import NET
 
 TOP = 4 * 10 * 100
 WHOLE = StepShape(has_vector=True)
@@ -89,15 +90,6 @@ def test_recompute_halves_resnet() -> None:
     assert step_memory(net, WHOLE, choose_segments(net)).total_bytes < 0.5 * step_memory(net, WHOLE).total_bytes
 
 
-# 10 samples: 240 bytes of data, 160 behind "a" and "sigmoid", 80 behind "b".
-NET = """
-layer { name: "data" type: "Input" top: "data" top: "label"
-  input_param { shape { dim: 10 dim: 6 } shape { dim: 10 } } }
-layer { name: "a" type: "InnerProduct" bottom: "data" top: "a" inner_product_param { num_output: 4 } }
-layer { name: "sigmoid" type: "Sigmoid" bottom: "a" top: "sigmoid" }
-layer { name: "b" type: "InnerProduct" bottom: "sigmoid" top: "b" inner_product_param { num_output: 2 } }
-layer { name: "loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "loss" }
-"""
 PARAMS = {"a": 4 * (6 * 4 + 4), "b": 4 * (4 * 2 + 2)}
 
 

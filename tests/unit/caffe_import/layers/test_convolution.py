@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.reference.layer_check import check_layer, define, refusal
+from tests.reference.layer_check import check_layer, define, refusal, window_options
 from tests.reference.slow_windows import slow_convolution
 
 pytestmark = pytest.mark.tf
@@ -111,12 +111,8 @@ CASES = [
 def test_values_and_gradients(case: tuple[tuple[int, ...], ...], channels_last: bool) -> None:
     size, kernel, stride, pad, dilation, group, channels, outputs = case
     rng = np.random.default_rng(3)
-    fields = [("kernel_size", kernel), ("stride", stride), ("pad", pad), ("dilation", dilation)]
-    options = f"num_output: {outputs} group: {group} " + " ".join(
-        f"{name}: {value}" for name, values in fields for value in values
-    )
     check_layer(
-        convolution(options),
+        convolution(f"num_output: {outputs} group: {group} {window_options(kernel, stride, pad, dilation)}"),
         lambda x, w, b: [slow_convolution(x, w, b, stride=stride, pad=pad, dilation=dilation, group=group)],
         [rng.normal(size=(1, channels, *size))],
         [rng.normal(size=(outputs, channels // group, *kernel)), rng.normal(size=outputs)],

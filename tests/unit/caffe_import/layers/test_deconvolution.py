@@ -7,7 +7,15 @@ import pytest
 import tensorflow as tf
 
 from caffe_import.tf_graph.builder import build_forward
-from tests.reference.layer_check import FORWARD_BOUND, assert_close, check_layer, define, net_of, refusal
+from tests.reference.layer_check import (
+    FORWARD_BOUND,
+    assert_close,
+    check_layer,
+    define,
+    net_of,
+    refusal,
+    window_options,
+)
 from tests.reference.slow_windows import slow_deconvolution
 
 pytestmark = pytest.mark.tf
@@ -60,12 +68,8 @@ CASES = [
 def test_values_and_gradients(case: tuple[tuple[int, ...], ...], channels_last: bool) -> None:
     size, kernel, stride, pad, dilation, group, channels, outputs = case
     rng = np.random.default_rng(3)
-    fields = [("kernel_size", kernel), ("stride", stride), ("pad", pad), ("dilation", dilation)]
-    options = f"num_output: {outputs} group: {group} " + " ".join(
-        f"{name}: {value}" for name, values in fields for value in values
-    )
     check_layer(
-        deconvolution(options),
+        deconvolution(f"num_output: {outputs} group: {group} {window_options(kernel, stride, pad, dilation)}"),
         lambda x, w, b: [slow_deconvolution(x, w, b, stride=stride, pad=pad, dilation=dilation, group=group)],
         [rng.normal(size=(2, channels, *size))],
         [rng.normal(size=(channels, outputs // group, *kernel)), rng.normal(size=outputs)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.reference.layer_check import check_layer
+from tests.reference.layer_check import check_layer, window_options
 from tests.reference.slow_windows import slow_im2col
 
 pytestmark = pytest.mark.tf
@@ -18,10 +18,8 @@ pytestmark = pytest.mark.tf
 def test_values_and_gradients(
     kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int], dilation: tuple[int, int]
 ) -> None:
-    fields = [("kernel_size", kernel), ("stride", stride), ("pad", pad), ("dilation", dilation)]
-    options = " ".join(f"{name}: {value}" for name, values in fields for value in values)
     check_layer(
-        f'type: "Im2col" top: "n0" convolution_param {{ {options} }}',
+        f'type: "Im2col" top: "n0" convolution_param {{ {window_options(kernel, stride, pad, dilation)} }}',
         lambda x: [slow_im2col(x, kernel=kernel, stride=stride, pad=pad, dilation=dilation)],
         [np.random.default_rng(1).normal(size=(2, 2, 4, 5))],
     )

@@ -5,8 +5,7 @@ from caffe_import.net.batch_size import net_of_any_batch
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
-from deepspark_ops.export.caffe_weights import deploy_params
-from deepspark_ops.export.deploy_net import build_deploy_net, opencv_names
+from deepspark_ops.export.deploy_net import build_deploy_net, deploy_params, opencv_names
 
 NET = """
 name: "n"

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -23,15 +21,6 @@ def make_connection(
 ) -> Connection:
     limits = {"timeout_s": timeout_s, "vanished_s": vanished_s}
     return Connection(PlainChannel(sock), run_id=RUN, limit_bytes=limit_bytes, peer="peer 7", **limits)
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        left = socket.create_connection(listener.getsockname())
-        right, _ = listener.accept()
-    with closing(left), closing(right):
-        yield left, right
 
 
 frames = st.builds(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -18,15 +18,6 @@ from tests.unit.deepspark_ops.exchange.transport.channel.channel_pairs import ce
 
 RUN = 0xABCDEF
 SECRET = bytes(range(32))
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        left = socket.create_connection(listener.getsockname())
-        right, _ = listener.accept()
-    with closing(left), closing(right):
-        yield left, right
 
 
 def both(

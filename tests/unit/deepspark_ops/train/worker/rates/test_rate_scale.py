@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.train.worker.rates.rate_scale import PresentRateScale, RateScale, borne_share, plan_rate_scale
+from tests.reference.easgd_growth import largest_growth
 
 
 def scale_plan(setting="auto", *, factor=3.0, progress=None, n_workers=2, origin=0, max_iter=1000):
@@ -92,35 +93,6 @@ def test_a_short_run_warms_up_no_faster_and_ends_at_a_smaller_factor() -> None:
 def test_none_and_a_number_are_taken_as_given() -> None:
     assert scale_plan("none").at(0) == scale_plan("none").at(999) == 1.0
     assert scale_plan(2.5).at(0) == scale_plan(2.5).at(999) == 2.5
-
-
-def largest_growth(n_workers: int, rate: float, tau: int, *, overlap: bool, share: float, weight: float) -> float:
-    """Return the spectral radius of one round of EASGD, workers in turn, momentum 0.9, on a slope of curvature 1.
-
-    The state: parameters, velocities, centers last seen and differences under way of all workers, then the center.
-    """
-    size, alpha = 4 * n_workers + 1, 0.3
-    of_round, center = np.eye(size), size - 1
-    for local in range(n_workers):
-        velocity, seen, under_way = (local + k * n_workers for k in (1, 2, 3))
-        step, exchange = np.eye(size), np.eye(size)
-        step[velocity, velocity], step[velocity, local] = 0.9, rate
-        step[local] -= step[velocity]
-        difference = np.zeros(size)
-        difference[local], difference[center] = alpha, -alpha
-        if overlap:  # what began a period ago ends, and the next one begins
-            exchange[local, under_way] = -1
-            difference = difference @ exchange
-            exchange[under_way] = difference
-        else:
-            exchange[local] -= difference
-        exchange[center] -= -difference / weight
-        per_period = share * (n_workers + weight) / (n_workers * tau)
-        exchange[velocity] = per_period * (np.eye(size)[seen] - exchange[center])
-        exchange[velocity, velocity] += 1 - share
-        exchange[seen] = exchange[center]
-        of_round = exchange @ np.linalg.matrix_power(step, tau) @ of_round
-    return float(np.abs(np.linalg.eigvals(of_round)).max())
 
 
 def largest_rate(n_workers: int, tau: int, *, overlap: bool, share: float = 0.5) -> float:

@@ -12,6 +12,7 @@ from caffe_import.net.param_layout import ParamEntry
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.worker.rates.measured_rates import RateGroup
 from deepspark_ops.train.worker.rates.stabiliser import MIXED_CHUNK_FLOATS, Stabiliser, StabiliserPlan, falls_of_rates
+from tests.reference.easgd_growth import largest_growth
 
 MOMENTUM = 0.9
 OTHERS, FASTER = ParamEntry("conv", 0, 0, (3,)), ParamEntry("ip", 0, 3, (4,))
@@ -262,35 +263,9 @@ def test_a_blob_of_several_chunks_is_mixed_whole_in_memory_of_its_own() -> None:
     assert [address % 64 for address in model.addresses] == [0, 0], "TensorFlow copies other memory"
 
 
-def largest_growth(
-    n_workers: int, rate: float, share: float, *, momentum: float = 0.9, alpha: float = 0.3, weight: float = 1.0
-) -> float:
-    """Return the spectral radius of one round of EASGD, tau 1, workers in turn, on a slope of curvature 1.
-
-    The state: parameters, velocities, and the centers last seen of all workers, then the center.
-    """
-    size = 3 * n_workers + 1
-    of_round, center = np.eye(size), size - 1
-    for local in range(n_workers):
-        velocity, seen = n_workers + local, 2 * n_workers + local
-        step, exchange = np.eye(size), np.eye(size)
-        step[velocity, velocity], step[velocity, local] = momentum, rate
-        step[local] -= step[velocity]
-        exchange[local, local], exchange[local, center] = 1 - alpha, alpha
-        exchange[center, center], exchange[center, local] = 1 - alpha / weight, alpha / weight
-        exchange[velocity] = 0
-        exchange[velocity, velocity] = 1 - share
-        per_round = share * (n_workers + weight) / n_workers  # p minibatches move the center by p/(p + m) of a step
-        exchange[velocity, seen] = per_round
-        exchange[velocity] -= per_round * exchange[center]
-        exchange[seen] = exchange[center]
-        of_round = exchange @ step @ of_round
-    return float(np.abs(np.linalg.eigvals(of_round)).max())
-
-
 def largest_rate(n_workers: int, share: float, **exchange: float) -> float:
     rates = np.arange(0.5, 4.5, 0.05)
-    return float(next(rate for rate in rates if largest_growth(n_workers, rate, share, **exchange) >= 1.0))
+    return float(next(rate for rate in rates if largest_growth(n_workers, rate, share=share, **exchange) >= 1.0))
 
 
 @pytest.mark.parametrize(("n_workers", "gain"), [(4, 1.3), (8, 1.7)])
