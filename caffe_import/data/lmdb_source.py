@@ -83,7 +83,9 @@ class LmdbSource:
                 if image.shape != images.shape[1:] or image.dtype != images.dtype:
                     msg = (
                         f"{self.folder}: record {key!r} is {image.dtype} {image.shape}, the one at position {start} is"
-                        f" {images.dtype} {images.shape[1:]}; allowed: equal shapes; resize when making the database"
+                        f" {images.dtype} {images.shape[1:]}; allowed: equal shapes;"
+                        " resize the images when making the database, or ingest the database with resize_height and"
+                        " resize_width"
                     )
                     raise DataSourceError(msg)
                 images[i] = image

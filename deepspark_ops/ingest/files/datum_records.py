@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image, decode_datum, parse_datum
 from caffe_import.proto import caffe_pb2
+from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
+from deepspark_ops.stores.store_path import DataPath
 
 _NUMBER = re.compile(r"^\d{8}_")
 
@@ -26,6 +30,48 @@ def image_of_datum(record: bytes | memoryview, *, where: str) -> Image | bytes:
     """
     datum = parse_datum(record, where=where)
     return datum.data if datum.encoded else decode_datum(record, where=where)[0]
+
+
+class DatumIndex:
+    """Labels and names of a database's records; a record that is no Datum is rejected."""
+
+    def __init__(self, database: DataPath) -> None:
+        """Start without records; ``database`` is for messages."""
+        self._database = database
+        self._keys: list[bytes] = []
+        self._labels: list[int] = []
+        self._contents: list[int] = []
+        self._rejected: list[Rejection] = []
+
+    def add(self, key: bytes, record: bytes | memoryview) -> bool:
+        """Add the next record; return whether the record is a Datum."""
+        try:
+            datum = parse_datum(record, where=f"record {key!r}")
+        except DataSourceError as error:
+            position = len(self._keys) + len(self._rejected)
+            name = key.decode("utf-8", "surrogateescape")
+            self._rejected.append(Rejection(position, name, None, str(error)))
+            return False
+        self._keys.append(key)
+        self._labels.append(datum.label)
+        self._contents.append(content_sum(datum))
+        return True
+
+    def result(self, make_reader: Callable[[tuple[bytes, ...]], RecordReader]) -> SourceIndex:
+        """Return the index; ``make_reader`` returns the reader of the records with these keys.
+
+        Raises:
+            DataError: No record is a Datum.
+        """
+        if not self._keys:
+            msg = f"{self._database}: {self._rejected[0].reason}"
+            raise DataError(msg)
+        return SourceIndex(
+            labels=np.array(self._labels, np.int64),
+            names=names_of_keys(self._keys, self._contents),
+            reader=make_reader(tuple(self._keys)),
+            rejected=tuple(self._rejected),
+        )
 
 
 def content_sum(datum: caffe_pb2.Datum) -> int:

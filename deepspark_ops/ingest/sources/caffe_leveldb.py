@@ -14,9 +14,9 @@ import numpy as np
 from caffe_import.data.leveldb_files import Table, TableEntry, live_files
 from caffe_import.data.leveldb_source import LeveldbSource
 from caffe_import.errors import DataSourceError
-from caffe_import.files.datum import Image, parse_datum
+from caffe_import.files.datum import Image
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.files.datum_records import content_sum, image_of_datum, names_of_keys
+from deepspark_ops.ingest.files.datum_records import DatumIndex, image_of_datum
 from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
@@ -68,19 +68,17 @@ def index_leveldb(folder: DataPath) -> SourceIndex:
     """Read keys and labels in a pass over the whole database.
 
     Raises:
-        DataError: The database is empty or damaged.
+        DataError: The database is empty or damaged, or no record is a Datum.
     """
-    keys, labels, contents, locations = [], [], [], []
+    index, locations = DatumIndex(folder), []
     values: list[bytes | None] = []
     tables: dict[str, int] = {}
     with local_copy(folder) as local:
         source = LeveldbSource(local)
         try:
             for key, location, record in source.records():
-                keys.append(key)
-                datum = parse_datum(record, where=f"{folder}: record {key!r}")
-                labels.append(datum.label)
-                contents.append(content_sum(datum))
+                if not index.add(key, record):
+                    continue
                 if location is None:
                     locations.append((0, 0, 0, 0))
                 else:
@@ -91,11 +89,8 @@ def index_leveldb(folder: DataPath) -> SourceIndex:
             raise DataError(str(error)) from error
         finally:
             source.close()
-    return SourceIndex(
-        labels=np.array(labels, np.int64),
-        names=names_of_keys(keys, contents),
-        reader=LeveldbReader(tuple(folder / name for name in tables), np.array(locations, np.int64), tuple(values)),
-    )
+    files, places = tuple(folder / name for name in tables), np.array(locations, np.int64)
+    return index.result(lambda _keys: LeveldbReader(files, places, tuple(values)))
 
 
 def digest_leveldb(folder: DataPath) -> str:

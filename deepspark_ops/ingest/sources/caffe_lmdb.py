@@ -7,16 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import lmdb
-import numpy as np
 
 from caffe_import.data.lmdb_environment import acquire_environment, release_environment
 from caffe_import.data.lmdb_pages import check_pages
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import DataSourceError
-from caffe_import.files.datum import Image, parse_datum
+from caffe_import.files.datum import Image
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.files.datum_records import content_sum, image_of_datum, names_of_keys
+from deepspark_ops.ingest.files.datum_records import DatumIndex, image_of_datum
 from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
@@ -77,27 +76,20 @@ def index_caffe_lmdb(folder: DataPath, n_records: int | None = None) -> SourceIn
     """Read keys and labels of the first ``n_records``; by default of the whole database.
 
     Raises:
-        DataError: The database is missing, empty or damaged.
+        DataError: The database is missing, empty or damaged, or no record is a Datum.
     """
-    keys, labels, contents = [], [], []
+    index = DatumIndex(folder)
     with local_copy(folder) as local:
         source = LmdbSource(local)
         try:
             with source.records(0, n_records or len(source)) as records:
                 for key, record in records:
-                    keys.append(key)
-                    datum = parse_datum(record, where=f"{folder}: record {key!r}")
-                    labels.append(datum.label)
-                    contents.append(content_sum(datum))
+                    index.add(key, record)
         except DataSourceError as error:
             raise DataError(str(error)) from error
         finally:
             source.close()
-    return SourceIndex(
-        labels=np.array(labels, np.int64),
-        names=names_of_keys(keys, contents),
-        reader=LmdbReader(folder, tuple(keys)),
-    )
+    return index.result(lambda keys: LmdbReader(folder, keys))
 
 
 def digest_caffe_lmdb(folder: DataPath) -> str:

@@ -147,6 +147,11 @@ def index_hdf5(
     )
 
 
+def has_data_set(source: DataPath, root_folder: DataPath | None, name: str) -> bool:
+    """Return whether the first file of a source has a data set of a name; for errors see ``index_hdf5``."""
+    return name in _data_sets(_files(source, root_folder)[0])
+
+
 def digest_hdf5(source: DataPath, root_folder: DataPath | None = None) -> str:
     """Return a digest of every file."""
     return digest_of_files(_files(source, root_folder))

@@ -42,6 +42,23 @@ def test_damaged_record_is_rejected(tmp_path):
         read(0)
 
 
+def test_a_record_that_is_no_datum_is_rejected(tmp_path):
+    with lmdb.open(str(tmp_path / "db"), lock=False) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"0", b"\x08\x01\x10\xff")
+        transaction.put(b"1", b"\x08\x01\x10\x01\x18\x01\x22\x01x\x28\x05")
+    index = index_caffe_lmdb(tmp_path / "db")
+    assert (index.labels.tolist(), index.names) == ([5], ["1"])
+    (rejection,) = index.rejected
+    assert (rejection.position, rejection.name) == (0, "0")
+    assert rejection.reason.startswith("record b'0': 4 bytes that are no Caffe Datum; ")
+    with index.reader.opened() as read:
+        assert read(0).tolist() == [[[ord("x")]]]
+    with lmdb.open(str(tmp_path / "db"), lock=False) as environment, environment.begin(write=True) as transaction:
+        transaction.delete(b"1")
+    with pytest.raises(DataError, match=r"db: record b'0': 4 bytes that are no Caffe Datum; is this a database of"):
+        index_caffe_lmdb(tmp_path / "db")
+
+
 def test_database_cut_short_is_a_data_error(tmp_path):
     shutil.copytree(DATA / "lmdb_raw", tmp_path / "db")
     with (tmp_path / "db" / "data.mdb").open("r+b") as handle:

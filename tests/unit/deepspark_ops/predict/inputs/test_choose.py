@@ -73,6 +73,11 @@ def test_sources_without_labels_are_read(tmp_path):
     with allowed_roots_used(AllowedRoots.of([tmp_path / "bundle"])):  # as the bundle's net was read
         for source in inputs:
             np.testing.assert_array_equal([record.content for record in source.read()], rows[:, np.newaxis])
+    with h5py.File(tmp_path / "named.h5", "w") as file:
+        file["images"], file["data"] = rows, rows + 1
+    np.testing.assert_array_equal(  # the data set with the name of the bundle's input
+        [record.content for record in opened(tmp_path / "named.h5").read()], rows[:, np.newaxis]
+    )
     records = opened(FIXTURES / "tfrecord/odd.tfrecord").read()
     assert [record.id for record in records] == ["n00.png", "no_label", "floats"]  # one has no image
 
