@@ -20,7 +20,7 @@ BUDGET_S: Final = 0.5
 
 _INDEX: Final = str(RunPaths(Path()).index)
 SUMMARIES_KEPT: Final = 50_000
-"""Summaries in memory, about 8 KiB each with the curve."""
+"""Summaries in memory, about 3 KiB each with the curve."""
 
 
 def read_index(run_dir: Path | str) -> RunSummary | None:
@@ -81,7 +81,7 @@ class SummaryReader:
             run_dir = Path(path)
             with suppress(OSError):
                 return write_index(run_dir) if is_over else summarize(self._readings.of(run_dir), run_dir)
-            return RunSummary(made_of={})
+            return RunSummary()
 
         return read
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 from deepspark_ops.run_index.filter_language import Check, Condition
@@ -94,11 +96,11 @@ class RunQuery:
         return any(condition.field == field for condition in self.conditions)
 
 
-_UNREAD: Final = RunSummary(made_of={})
+_UNREAD: Final = RunSummary()
 
 
 def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted: bool = False) -> dict[str, Any]:
-    """Return a row as plain JSON values.
+    """Return a row as plain JSON values; ``with_curve`` parses the curve.
 
     Args:
         run: The run.
@@ -115,7 +117,7 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted
         work=work, net=read.net, solver=solver, strategy=strategy, n_workers=read.n_workers, max_iter=read.max_iter
     )
     return {
-        **read.plain_fields,
+        **read.model_dump(mode="json", exclude={"format_version", "made_of", "ending"}),
         "dag": run.dag,
         "run": run.run,
         "dag_run": run.dag_run or None,
@@ -135,6 +137,11 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted
         "kind": run.kind,
         "who": run.user or run.kind or None,
     }
+
+
+def with_curve(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the points of the curve, [clock, loss], in place of their text."""
+    return {**row, "curve": json.loads(row["curve"])}
 
 
 def _state(run: KnownRun, summary: RunSummary) -> str:
@@ -187,7 +194,7 @@ def _by_figure(rows: Sequence[dict[str, Any]], *, best_first: bool) -> list[dict
 
 def choices(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
     """Return the possible values of each filter."""
-    values = {name: {row[name] for row in rows} - {None} for name in FILTERS}
+    values = {name: set(map(itemgetter(name), rows)) - {None} for name in FILTERS}
     return {name: sorted(map(str, present)) for name, present in values.items()}
 
 

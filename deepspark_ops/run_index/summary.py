@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -33,22 +32,16 @@ from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.stores.store_path import data_path
 from deepspark_ops.train.setup.run_dataset import noted_digest
 
-SUMMARY_VERSION: Final = 5
+SUMMARY_VERSION: Final = 6
 CURVE_POINTS: Final = 42
 _ERROR_KEPT: Final = 300
 """Characters of an error's first line."""
 
 
 _RUN: Final = RunPaths(Path())
-_SOURCES: Final = {
-    "config": str(_RUN.config),
-    "events": str(_RUN.events),
-    "metrics": str(_RUN.evaluation / METRICS_NAME),
-    "stages": str(_RUN.stages),
-    "label": str(_RUN.label),
-    "decision": str(_RUN.decision),
-}
-"""Name of a source file -> path inside the run's folder."""
+_SOURCES: Final = tuple(map(str, (_RUN.events, _RUN.evaluation / METRICS_NAME, _RUN.stages, _RUN.label)))
+"""Files and folders of a run that change with the summary. The config is written before the events, and the decision
+before the end of a task, which changes the folder of the tasks."""
 
 
 class RunSummary(BaseModel):
@@ -56,7 +49,7 @@ class RunSummary(BaseModel):
 
     Attributes:
         format_version: Version of this form.
-        made_of: Name of a file of the run -> stamp at the time of the summary.
+        made_of: Stamps of the run's files at the time of the summary.
         name: Name by a person; empty for the default name.
         tags: Words by a person.
         archived: Whether lists hide the run.
@@ -74,7 +67,8 @@ class RunSummary(BaseModel):
         ending: Kind of end of the training; None before the end.
         error: First line of the last failed task's message; None without a failed task.
         loss: Mean of the workers' last training losses.
-        curve: Loss over the clock, (clock, loss), thinned out.
+        curve: Loss over the clock, thinned out: a list of [clock, loss] as JSON. A list of 10,000 runs parses the text
+            for the rows of a page only.
         accuracy: Accuracy of the evaluation, else the last accuracy of a test net; None before both.
         accuracy_of: Source of ``accuracy``.
         figure: Main figure of an evaluation of a task other than classification; None for other runs.
@@ -84,8 +78,8 @@ class RunSummary(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[5] = SUMMARY_VERSION
-    made_of: dict[str, Stamp]
+    format_version: Literal[6] = SUMMARY_VERSION
+    made_of: tuple[Stamp, ...] = ()
     name: str = ""
     tags: tuple[str, ...] = ()
     archived: bool = False
@@ -103,18 +97,12 @@ class RunSummary(BaseModel):
     ending: str | None = None
     error: str | None = None
     loss: float | None = None
-    curve: tuple[tuple[float, float], ...] = ()
+    curve: str = "[]"
     accuracy: float | None = None
     accuracy_of: Literal["evaluation", "test net"] | None = None
     figure: MainFigure | None = None
     n_samples: int | None = None
     images_per_s: float | None = None
-
-    @cached_property
-    def plain_fields(self) -> dict[str, Any]:
-        """The fields for a list as plain JSON values. The caller does not change them."""
-        fields = self.model_dump(mode="json", exclude={"format_version", "made_of", "ending", "curve"})
-        return {**fields, "curve": self.curve}  # JSON has lists for the tuples of 42 points
 
     def shown_name(self, *, work: str = TRAINING) -> str:
         """Return the run's name, else the default name; ``work`` is for a run whose stages do not tell."""
@@ -128,10 +116,10 @@ class RunSummary(BaseModel):
         )
 
 
-def stamps(run_dir: Path | str) -> dict[str, Stamp]:
+def stamps(run_dir: Path | str) -> tuple[Stamp, ...]:
     """Return the stamps of the summary's source files."""
     root = os.fspath(run_dir)
-    return {name: file_stamp(f"{root}/{path}") for name, path in _SOURCES.items()}  # 60,000 in a list of 10,000 runs
+    return tuple([file_stamp(f"{root}/{path}") for path in _SOURCES])  # 40,000 in a list of 10,000 runs
 
 
 def summarize(reading: RunReading, run_dir: Path) -> RunSummary:
@@ -215,7 +203,7 @@ def _of_events(progress: RunProgress, series: RunSeries) -> dict[str, Any]:
         "max_iter": progress.max_iter,
         "ending": str(ended["status"]) if "status" in ended else None,
         "loss": _finite(progress.mean_loss()),
-        "curve": loss_curve(series),
+        "curve": json.dumps(loss_curve(series), separators=(",", ":")),
         "images_per_s": _finite(progress.mean_images_per_s()),
     }
     if started.get("strategy"):

@@ -113,7 +113,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
     with ExitStack() as stack:
         stack.enter_context(sole_owner(config.run_dir))
         earlier = prepared_files(config.run_dir)
-        began = stack.enter_context(nothing_left_on_error(config.run_dir))
+        began = stack.enter_context(nothing_left_on_error(config.run_dir, earlier))
         prepared = prepare_run(config)
         run = prepared.run
         start = plan_start(run)

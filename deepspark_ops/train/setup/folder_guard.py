@@ -15,21 +15,24 @@ _OWN_FILES = ("*.json", "*.prototxt", "*.txt", "sources/*")
 
 
 @contextmanager
-def nothing_left_on_error(root: Path) -> Iterator[Callable[[], None]]:
+def nothing_left_on_error(root: Path, earlier: Mapping[Path, bytes]) -> Iterator[Callable[[], None]]:
     """Restore a run's folder if the block fails: added files go, overwritten files come back.
+
+    Args:
+        root: The run's folder.
+        earlier: ``prepared_files`` of the folder.
 
     Yields:
         A function to call when the run has begun; from then on all files stay.
     """
     names = {path.name for path in root.iterdir()} if root.is_dir() else set()
     was_there = root.is_dir()
-    contents = prepared_files(root)
     began: list[bool] = []
     try:
         yield lambda: began.append(True)
     except BaseException:
         if not began:
-            _put_back(root, names if was_there else None, contents)
+            _put_back(root, names if was_there else None, earlier)
         raise
 
 

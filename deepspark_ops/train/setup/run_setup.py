@@ -38,7 +38,6 @@ from deepspark_ops.train.data.data_binding import DataBinding, separate_orders_n
 from deepspark_ops.train.data.repeated_data import check_repeatable, leased_by_batches
 from deepspark_ops.train.data.sources import SourceResolver
 from deepspark_ops.train.host_files.on_host import with_local_means
-from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.run_checks import check_data, check_dataset, check_paths
 from deepspark_ops.train.setup.run_dataset import (
@@ -78,7 +77,7 @@ def read_config(path: Path) -> TrainConfig:
 def prepare_run(config: TrainConfig) -> PreparedRun:
     """Check a config without TensorFlow and Spark, then write the run's folder.
 
-    A failed check removes the written files again.
+    A failed check leaves files: the caller restores the folder (``nothing_left_on_error``).
 
     Raises:
         ConfigError: An option or a path.
@@ -107,31 +106,30 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     files = _net_files(paths, nets)
     solver = _resolved_solver(loaded, paths, list(files))
     stamps = stamps_of(config.dataset)  # before the closer checks: workers notice every change from here on
-    with nothing_left_on_error(paths.root):
-        sources.write_lists()
-        if config.dataset is None:
-            verify_layer_sources(nets)
-        run = _build(config, paths, replace(loaded, spec=solver_spec(solver)), written, nets)
-        if config.dataset is not None:
-            check_dataset(config.dataset, run)
-        orders = check_data(run)
-        notes += notes_on_staging(run, orders)
-        notes += filter(None, [separate_orders_note(run.train_layers(), n_workers=config.n_workers)])
-        if plan.running.repeats_data:
-            notes += check_repeatable(run, config.strategy)
-            orders = leased_by_batches(run, orders)
-            run.binding.close()
-        tests = {f"test_{index}": net for index, net in enumerate(run.test_nets)}
-        notes += check_side_outputs({"train": run.train_net, **tests}, paths.outputs)
-        for source, built in zip(written, (run.train_net, *run.test_nets), strict=True):
-            notes += [text for text, _ in source.shared_memory(built)]
-        rows = device_rows(run.plan, run.train_net, run.solver)
-        notes += [*map(str, rows), *placement_notes(rows, run.solver, is_asked=config.placement != "none")]
-        notes += filter(None, [precision_note(run.plan, run.train_net)])
-        for path, net in files.items():
-            write_text_whole(path, format_message(net))
-        write_text_whole(paths.solver, format_message(solver))
-        _write_config(run, stamps)
+    sources.write_lists()
+    if config.dataset is None:
+        verify_layer_sources(nets)
+    run = _build(config, paths, replace(loaded, spec=solver_spec(solver)), written, nets)
+    if config.dataset is not None:
+        check_dataset(config.dataset, run)
+    orders = check_data(run)
+    notes += notes_on_staging(run, orders)
+    notes += filter(None, [separate_orders_note(run.train_layers(), n_workers=config.n_workers)])
+    if plan.running.repeats_data:
+        notes += check_repeatable(run, config.strategy)
+        orders = leased_by_batches(run, orders)
+        run.binding.close()
+    tests = {f"test_{index}": net for index, net in enumerate(run.test_nets)}
+    notes += check_side_outputs({"train": run.train_net, **tests}, paths.outputs)
+    for source, built in zip(written, (run.train_net, *run.test_nets), strict=True):
+        notes += [text for text, _ in source.shared_memory(built)]
+    rows = device_rows(run.plan, run.train_net, run.solver)
+    notes += [*map(str, rows), *placement_notes(rows, run.solver, is_asked=config.placement != "none")]
+    notes += filter(None, [precision_note(run.plan, run.train_net)])
+    for path, net in files.items():
+        write_text_whole(path, format_message(net))
+    write_text_whole(paths.solver, format_message(solver))
+    _write_config(run, stamps)
     return PreparedRun(run, orders, (*outside, *notes, *sources.notes, *run.train_net.notes))
 
 

@@ -80,6 +80,7 @@ def test_the_page_shows_what_the_json_says_without_any_script(client: Any) -> No
     numbers = ("state", "net", "solver", "strategy", "n_workers", "tau", "clock", "accuracy", "images_per_s", "seconds")
     told = ("finished", "LeNet", "lenet_solver.prototxt", "easgd", 2, "4", 1000, 0.975, 812.5, 60.0)
     assert tuple(row[name] for name in numbers) == told
+    assert row["curve"][0] == [100.0, 1.7]
     text = words(client.get("/runs").text)
     for part in ("run-a", "finished", "lenet_solver.prototxt", "1,000", "97.5 %", "812", "1 min 0 s", "ada"):
         assert part in text, part
@@ -97,7 +98,10 @@ def test_a_run_that_waits_for_approval_says_so_and_leads_to_the_page_that_asks(c
 
 def test_a_failed_run_says_the_first_line_of_its_error_as_text(client: Any, monkeypatch: Any) -> None:
     failed = KnownRun("deepspark_train", "run-a", "failed", 300.0, 300.0, 360.0)
+    for _ in range(2):  # the second list has the rows of the first, whose run was over
+        assert shown(client, "/runs?state=failed") == []
     monkeypatch.setattr(page_runs, "KNOWN", [failed, *page_runs.KNOWN[1:]])
+    assert shown(client, "/runs?state=failed") == ["run-a"]
     stages = client.home / "runs" / "deepspark_train" / "run-a" / "stages"
     stages.mkdir()
     fields = {"format_version": 1, "stage": "train", "status": "failed", "began": 1.0, "time": 2.0, "text": ""}

@@ -24,7 +24,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import mean_path, read_manifest
 from deepspark_ops.train.driver.served_files import shipped_settings
 from deepspark_ops.train.driver.training import train
-from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
+from deepspark_ops.train.setup.folder_guard import nothing_left_on_error, prepared_files
 from deepspark_ops.train.setup.run_setup import DEFAULT_SEED, load_run, prepare_run
 from deepspark_ops.train.setup.side_outputs import refuse_lost_outputs
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
@@ -61,7 +61,8 @@ def prepared(folder: Path, dataset: Path | None, **fields: object):
 def start_refusal(folder: Path, dataset: Path | None, **fields: object) -> str:
     config = training_config(folder, dataset, **fields)
     with pytest.raises((DeepSparkError, CaffeImportError)) as raised:
-        plan_start(prepare_run(config).run)
+        # It ends before signals and workers come into it.
+        train(config, None, None)  # type: ignore[arg-type]
     return str(raised.value)
 
 
@@ -398,14 +399,12 @@ def test_weights_of_another_net_leave_nothing(dataset: Path, tmp_path: Path) -> 
     other = NET.replace('name: "conv"', 'name: "other"').replace('name: "ip"', 'name: "another"')
     run = prepared(tmp_path / "other", dataset, net=other).run
     write_caffemodel(tmp_path / "other.caffemodel", run.train_net, initial_vector(run.train_net, 1))
-    with pytest.raises(ConfigError, match="is it the file of another net"):
-        # It ends before signals and workers come into it.
-        train(training_config(tmp_path, dataset, weights=tmp_path / "other.caffemodel"), None, None)  # type: ignore[arg-type]
+    assert "is it the file of another net" in start_refusal(tmp_path, dataset, weights=tmp_path / "other.caffemodel")
     assert not (tmp_path / "run").exists()
 
 
 def fail_after(root: Path, work: Callable[[], object], *, begins: bool = False) -> None:
-    with nothing_left_on_error(root) as began:
+    with nothing_left_on_error(root, prepared_files(root)) as began:
         work()
         (root / "half").mkdir(parents=True)
         if begins:

@@ -21,6 +21,7 @@ from deepspark_ops.operators.pages.lists.runs import RunsPage, with_address
 from deepspark_ops.operators.pages.static_files import chart_library
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.listing import with_curve
 from deepspark_ops.run_index.settings import differences, settings_of
 from deepspark_ops.run_index.summary import RunSummary
 from deepspark_ops.run_view.comparison import COMPARED_CHARTS, compared_lines
@@ -76,7 +77,7 @@ class ComparePage:
         return {
             "format_version": ANSWER_VERSION,
             **_as_drawn(runs, is_over=all(rows[key]["state"] not in ("waiting", "running") for key in chosen)),
-            "runs": [{**rows[key], "label": run["label"]} for key, run in zip(chosen, runs, strict=True)],
+            "runs": [{**with_curve(rows[key]), "label": run["label"]} for key, run in zip(chosen, runs, strict=True)],
             "settings": differences([run["settings"] for run in runs]),
             "figures": figures_of(metrics),
             "confusions": [confusion_of(run) for run in metrics],
@@ -126,7 +127,7 @@ class ComparePage:
         with reading.lock:
             reading.refresh()
             lines, seconds = compared_lines(reading, label, number)
-        summary = RunSummary(made_of={}, net=row["net"], dataset_digest=row["dataset_digest"])
+        summary = RunSummary(net=row["net"], dataset_digest=row["dataset_digest"])
         return {
             "label": label,
             "lines": lines,

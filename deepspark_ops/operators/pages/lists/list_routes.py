@@ -17,6 +17,7 @@ from deepspark_ops.operators.pages.lists.overview import OverviewPage
 from deepspark_ops.operators.pages.lists.run_tables import csv_text, parquet_bytes
 from deepspark_ops.operators.pages.lists.runs import TRIGGER_DAG, RunsPage, query_of
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.listing import with_curve
 
 REFRESH_HEADER: Final = "x-deepspark-refresh"
 """Header of a request that an open page sends by itself (``list.js``)."""
@@ -34,13 +35,15 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
         status = 400 if query.error and request.query_params.get("format") else 200
         if (kind := request.query_params.get("format")) in ("csv", "parquet") and not query.error:
             return _as_file(request, answer["runs"], kind)
+        if wants_json(request):
+            return shown(request, runs, {**answer, "runs": [with_curve(row) for row in answer["runs"]]}, status)
         may_change = any(person.may_trigger([dag]) for dag in runs.our_dags() & person.readable)
         options = {
             "user": person.user.get_name(),
             "token": person.token if may_change else "",
             "may_trigger": TRIGGER_DAG in person.readable and person.may_trigger([TRIGGER_DAG]),
         }
-        return shown(request, runs, answer, status, **({} if wants_json(request) else options))
+        return shown(request, runs, answer, status, **options)
 
     @app.get("/runs/overview")
     def show_overview(request: Request, readable: Readable) -> Response:

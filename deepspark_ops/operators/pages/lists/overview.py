@@ -34,7 +34,7 @@ class OverviewPage:
         self._installation = installation
         self._runs = runs
         self._lock = threading.Lock()
-        self._settings: dict[Path, tuple[dict[str, Stamp], dict[str, str]]] = {}
+        self._settings: dict[Path, tuple[tuple[Stamp, ...], dict[str, str]]] = {}
 
     def answer(self, readable: Collection[str], query: AskedRuns) -> dict[str, Any]:
         """Return the columns of the runs that a list shows, the first 1,000 in the list's order.
@@ -96,7 +96,7 @@ class OverviewPage:
             earlier = self._settings.get(folder)
         if earlier is not None and earlier[0] == present:
             return earlier[1]
-        summary = RunSummary(made_of={}, net=row["net"], dataset_digest=row["dataset_digest"])
+        summary = RunSummary(net=row["net"], dataset_digest=row["dataset_digest"])
         settings = settings_of(folder, summary)
         with self._lock:
             if len(self._settings) >= _SETTINGS_KEPT:

@@ -27,7 +27,7 @@ from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places, is_folder_name, safe_run_id
 from deepspark_ops.registry.promoted_runs import PromotedRuns
 from deepspark_ops.run_index.filter_language import FIELDS, OPERATORS, Condition, parse_filter
-from deepspark_ops.run_index.index_file import SummaryReader
+from deepspark_ops.run_index.index_file import SUMMARIES_KEPT, SummaryReader
 from deepspark_ops.run_index.listing import (
     ALL,
     ARCHIVES,
@@ -39,6 +39,7 @@ from deepspark_ops.run_index.listing import (
     choices,
     chosen,
     row_of,
+    with_curve,
 )
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule
 from deepspark_ops.run_index.summary import RunSummary
@@ -90,6 +91,7 @@ class RunsPage:
         self._reader = reader or SummaryReader()
         self._clock = clock
         self._promoted_runs = PromotedRuns()
+        self._kept_rows: dict[tuple[str, str], tuple[KnownRun, RunSummary | None, bool, dict[str, Any]]] = {}
         self._shared: tuple[Collection[str], float, list[dict[str, Any]]] | None = None
 
     def our_dags(self) -> set[str]:
@@ -157,7 +159,7 @@ class RunsPage:
             title="Runs",
             answer=answer,
             query=query,
-            rows=[with_address(row, site) for row in shown_rows],
+            rows=[with_address(with_curve(row), site) for row in shown_rows],
             filters=FILTERS,
             fields=FIELDS,
             operators=OPERATORS,
@@ -201,16 +203,26 @@ class RunsPage:
         read, folders = self._reader.begin(), self._folders(dags)
         promoted = self._promoted_runs.keys(self._installation.models)
         rows = [
-            row_of(
-                run,
-                self._summary(run, folders[run.dag], read),
-                now=now,
-                is_promoted=(run.dag, safe_run_id(run.run)) in promoted,
+            self._row(
+                run, self._summary(run, folders[run.dag], read), (run.dag, safe_run_id(run.run)) in promoted, now=now
             )
             for run in self._listed(folders)
         ]
         self._shared = dags, now, rows
         return rows
+
+    def _row(self, run: KnownRun, summary: RunSummary | None, is_promoted: bool, *, now: float) -> dict[str, Any]:
+        """Return a run's row; of a run that is over the earlier row, unless something of it is another object now."""
+        key = (run.dag, run.run)
+        kept = self._kept_rows.get(key)
+        if kept is not None and kept[0] is run and kept[1] is summary and kept[2] is is_promoted:
+            return kept[3]
+        row = row_of(run, summary, now=now, is_promoted=is_promoted)
+        if run.ended is not None:
+            if len(self._kept_rows) >= SUMMARIES_KEPT:
+                self._kept_rows.clear()
+            self._kept_rows[key] = run, summary, is_promoted, row
+        return row
 
     def _folders(self, dags: Collection[str]) -> dict[str, dict[str, str]]:
         """Return DAG -> name -> path of the runs' folders."""
@@ -228,11 +240,11 @@ class RunsPage:
         for dag in sorted(folders):
             parent = self._installation.home / "runs" / dag
             for name, path in sorted(folders[dag].items()):
+                if (dag, name) in names or not is_folder_name(name):
+                    continue
                 trial = comparison_of(name)
                 if trial is not None and (comparison := names.get((dag, trial[0]))) is not None:
                     yield known_trial(comparison, parent / name)
-                elif (dag, name) in names or not is_folder_name(name):
-                    continue
                 elif (dag_run := find_dag_run(dag_runs, dag, name)) is not None:
                     split_runs.add((dag, dag_run.run))
                     yield known_part(dag_run, parent / name)
@@ -247,7 +259,7 @@ class RunsPage:
         if not path:
             folder = find_run(self._installation, run.dag, run.run)  # a link must stay in the folder of runs
             if folder is None or not folder.is_dir():
-                return RunSummary(made_of={})
+                return RunSummary()
             path = str(folder)
         return read(path, run.state in _OVER)
 

@@ -159,7 +159,6 @@ class TrainingPage:
             **_label_addresses(answer, site),
             is_report=is_report,
             poll_ms=round(1e3 * POLL_S),
-            static=f"{site}{URL_PREFIX}/static",
             chart_library=f"{chart_library().name}?v={version('plotly')}",
         )
 
@@ -169,7 +168,6 @@ def _label_addresses(answer: Mapping[str, Any], site: str) -> dict[str, str]:
     archived = urllib.parse.urlencode({"archived": "all", "search": run})
     return {
         "airflow_api": site + run_api_url(dag, answer["dag_run"]) if answer["airflow"] else "",
-        "airflow_site": site,
         "label_url": site + run_url(dag, run, "label"),
         "archive_url": f"{site}{RUNS_URL}/archive?{archived}",
     }
@@ -194,7 +192,8 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
         "pill": dict(zip(("text", "kind"), pill, strict=True)),
         "shares": _SHARES,
         "compared_output": _compared_output(answer),
-        "site": site,
+        "airflow_site": site,
+        "site": f"{site}{URL_PREFIX}",
         "comparison_url": answer["comparison"]
         and site + run_url(answer["dag"], answer["comparison"]["run"], "training"),
         "quiet_s": age if is_quiet else None,

@@ -13,7 +13,7 @@ DAY = 1_795_651_200.0
 
 def row(run, *, state="success", seconds=60.0, **fields):
     known = KnownRun("deepspark_train", run, state, when=DAY + 3600.0, began=100.0, ended=100.0 + seconds, user="Ada")
-    return row_of(known, RunSummary(made_of={}, **fields), now=500.0)
+    return row_of(known, RunSummary(**fields), now=500.0)
 
 
 LENET = row("lenet", net="LeNet", n_workers=2, accuracy=0.98, tau="4", tags=("base line", "v2"), clock=1500, loss=0.1)

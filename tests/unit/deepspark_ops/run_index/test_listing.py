@@ -9,7 +9,7 @@ from deepspark_ops.run_index.summary import RunSummary
 
 def row(run, *, dag="deepspark_train", state="success", user=None, **fields):
     known = KnownRun(dag, run, state, when=float(len(run)), began=100.0, ended=160.0, kind="manual", user=user)
-    return row_of(known, RunSummary(made_of={}, **fields), now=500.0)
+    return row_of(known, RunSummary(**fields), now=500.0)
 
 
 ROWS = [
@@ -102,9 +102,9 @@ def test_a_failed_run_alone_has_an_error_and_the_error_is_searched():
 
 def test_a_run_without_files_has_solver_and_strategy_of_its_form():
     refused = KnownRun("d", "r", "failed", solver="a_solver.prototxt", strategy="sync")
-    empty = row_of(refused, RunSummary(made_of={}), now=500.0)
+    empty = row_of(refused, RunSummary(), now=500.0)
     assert (empty["solver"], empty["strategy"]) == ("a_solver.prototxt", "sync")
-    trained = row_of(refused, RunSummary(made_of={}, solver="b_solver.prototxt", strategy="easgd"), now=500.0)
+    trained = row_of(refused, RunSummary(solver="b_solver.prototxt", strategy="easgd"), now=500.0)
     assert (trained["solver"], trained["strategy"]) == ("b_solver.prototxt", "easgd")
 
 
@@ -122,7 +122,7 @@ def test_a_name_and_tags_by_a_person_are_shown_and_searched_and_else_the_name_is
 
 def test_a_run_that_asks_a_person_waits_for_approval():
     known = KnownRun("deepspark_retrain", "r", "running", asks="approve")
-    found = row_of(known, RunSummary(made_of={}), now=500.0)
+    found = row_of(known, RunSummary(), now=500.0)
     assert (found["state"], found["asks"]) == ("waits for approval", "approve")
     assert row("a")["asks"] is None
     assert chosen([found, *ROWS], RunQuery(filters=(("state", "waits for approval"),))) == [found]

@@ -13,7 +13,7 @@ def test_options_of_several_stages_are_told_by_their_own_names(tmp_path):
         "named_files": {"confined": False, "allowed_root": ["/data", "/more"], "python_layers": []},
     }  # fmt: skip
     RunPaths(tmp_path).config.write_text(json.dumps(config))
-    assert settings_of(tmp_path, RunSummary(made_of={}, net="lenet", dataset_digest="")) == {
+    assert settings_of(tmp_path, RunSummary(net="lenet", dataset_digest="")) == {
         "net": "lenet", "dataset digest": "", "n_workers": "2", "overlap": "true", "resume": "", "weights": "a, b",
         "confined": "false", "allowed_root": "/data, /more", "python_layers": "",
     }  # fmt: skip
