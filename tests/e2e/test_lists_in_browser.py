@@ -35,19 +35,11 @@ def widths_of_pictures(within: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def logged_in(airflow: AirflowInstance) -> Iterator[Page]:
+def opened(airflow: AirflowInstance) -> Iterator[Page]:
     """A page of the administrator."""
     with browser_page() as page:
         log_in(page, airflow, airflow.site + RUNS_URL)
         yield page
-
-
-@pytest.fixture
-def page(logged_in: Page) -> Iterator[Page]:
-    """The administrator's page; its console must stay free of errors."""
-    logged_in.troubles.clear()
-    yield logged_in
-    assert logged_in.troubles == []
 
 
 def key(run: DagRun) -> str:

@@ -56,18 +56,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Page]:
+def opened() -> Iterator[Page]:
     with browser_page() as page:
         page.resize(1300, 1000)
         yield page
-
-
-@pytest.fixture
-def page(browser: Page) -> Iterator[Page]:
-    """The page; its console must stay free of errors."""
-    browser.troubles.clear()
-    yield browser
-    assert browser.troubles == []
 
 
 def test_axis_smoothing_scale_and_zoom_are_in_the_address(page: Page, site: str) -> None:

@@ -38,19 +38,11 @@ DAG = "deepspark_train"
 
 
 @pytest.fixture(scope="module")
-def logged_in(airflow: AirflowInstance) -> Iterator[Page]:
+def opened(airflow: AirflowInstance) -> Iterator[Page]:
     """A page of the user who may trigger."""
     with browser_page() as page:
         log_in(page, airflow, airflow.site + RUNS_URL, user="user")
         yield page
-
-
-@pytest.fixture
-def page(logged_in: Page) -> Iterator[Page]:
-    """The page; its console must stay free of errors."""
-    logged_in.troubles.clear()
-    yield logged_in
-    assert logged_in.troubles == []
 
 
 @pytest.fixture(scope="module")

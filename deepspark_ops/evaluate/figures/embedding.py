@@ -18,6 +18,7 @@ from deepspark_ops.evaluate.figures.histogram import Histogram, HistogramSum
 from deepspark_ops.evaluate.figures.ranking import Ranked, RankingSum, rank_counts
 from deepspark_ops.evaluate.figures.regression import ResidualHistogram, refuse_not_finite, shown_histogram
 from deepspark_ops.evaluate.figures.threshold_counts import MOST_EXACT, ThresholdCounts
+from deepspark_ops.ingest.selection.row_hash import mixed
 
 MAX_NEIGHBOURS = 2_000
 """Samples among which nearest neighbours are looked for; of more, so many are taken by a hash of their position."""
@@ -247,7 +248,7 @@ class NeighbourSum:
             vectors = np.concatenate([self._vectors, vectors])
             labels = np.concatenate([self._labels, labels])
         if len(indices) > self._most:
-            order = np.lexsort((indices, _hash(indices)))[: self._most]
+            order = np.lexsort((indices, mixed(indices.astype(np.uint64))))[: self._most]
             indices, vectors, labels = indices[order], vectors[order], labels[order]
         self._indices, self._vectors, self._labels = indices, vectors, labels
 
@@ -264,11 +265,3 @@ def _ranks_of_class(
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :-1]  # without the sample itself, which is last
     is_same = labels[nearest] == labels[rows][:, None]
     return np.where(is_same.any(axis=1), is_same.argmax(axis=1), -1) if is_same.shape[1] else np.full(len(rows), -1)
-
-
-def _hash(indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return numbers like random numbers: the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
-    mixed = indices.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))

@@ -63,15 +63,8 @@ class PixelRecipe:
     @classmethod
     def of(cls, steps: PixelSteps, *, decode_mib: int | None = None) -> PixelRecipe:
         """Return the recipe that does the steps."""
-        return cls(
-            gray=steps.gray,
-            decode_color=steps.decode_color,
-            max_pixel=steps.max_pixel,
-            height=steps.height,
-            width=steps.width,
-            scaled_decoding=steps.scaled_decoding,
-            decode_mib=decode_mib,
-        )
+        names = ("gray", "decode_color", "max_pixel", "height", "width", "scaled_decoding")
+        return cls(**{name: getattr(steps, name) for name in names}, decode_mib=decode_mib)
 
     def apply(self, record: Image | bytes) -> Image:
         """Return the record's pixels, (C, H, W), uint8 or float32.

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from deepspark_ops.ingest.images.sample_notes import record_digest
 from deepspark_ops.ingest.records import Positions, RecordError, RecordReader, SourceIndex
 from deepspark_ops.ingest.selection.records_of_split import About
-from deepspark_ops.ingest.selection.row_hash import Hashes, name_hashes
-from deepspark_ops.ingest.selection.sampling import repeats
+from deepspark_ops.ingest.selection.row_hash import Hashes, name_hashes, repeats
 
 _THREADS: Final = 4
 _RECORDS_OF_A_THREAD: Final = 2_000

@@ -97,9 +97,23 @@ def numbered(hashes: Hashes, order: npt.NDArray[np.integer[Any]]) -> Hashes:
         >>> bool((found == numbered(np.array([7, 7, 5], np.uint64), np.array([4, 3, 3]))[[0, 2, 1]]).all())
         True
     """
-    ascending = np.lexsort((order, hashes))
-    is_new = np.append(True, hashes[ascending][1:] != hashes[ascending][:-1])[: len(hashes)]
-    at = np.arange(len(hashes))
-    number = np.empty(len(hashes), np.uint64)
-    number[ascending] = at - np.maximum.accumulate(np.where(is_new, at, 0))
-    return mixed(hashes ^ mixed(number, 1))
+    return mixed(hashes ^ mixed(repeats(hashes, np.lexsort((order, hashes))).astype(np.uint64), 1))
+
+
+def repeats(values: npt.NDArray[Any], ascending: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int32]:
+    """Return the (n,) number of earlier occurrences of each value: 0 for the first.
+
+    Args:
+        values: (n,).
+        ascending: Positions in an order in which equal values are together; default: as they stand.
+
+    Example:
+        >>> repeats(np.array([4, 7, 4, 4])).tolist()
+        [0, 0, 1, 2]
+    """
+    order = np.argsort(values, kind="stable") if ascending is None else ascending
+    is_new = np.append(True, values[order][1:] != values[order][:-1])[: len(order)]
+    indexes = np.arange(len(order))
+    counts = np.empty(len(order), np.int32)
+    counts[order] = indexes - np.maximum.accumulate(np.where(is_new, indexes, 0))
+    return counts

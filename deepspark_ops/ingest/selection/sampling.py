@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from deepspark_ops.ingest.records import Positions
+from deepspark_ops.ingest.selection.row_hash import Hashes
 
 Balance = Literal["none", "oversample", "undersample"]
-Hashes = npt.NDArray[np.uint64]
 
 
 def stable_sample(labels: Positions, hashes: Hashes, n: int) -> Positions:
@@ -61,21 +60,6 @@ def balanced(labels: Positions, hashes: Hashes, how: Balance) -> Positions:
     times = counts.max() // size + (rank < counts.max() % size)
     repeated: Positions = np.sort(np.repeat(order, times))
     return repeated
-
-
-def repeats(positions: Positions) -> npt.NDArray[np.int32]:
-    """Return the (n,) number of earlier occurrences of each position: 0 for the first.
-
-    Example:
-        >>> repeats(np.array([4, 7, 4, 4])).tolist()
-        [0, 0, 1, 2]
-    """
-    order = np.argsort(positions, kind="stable")
-    is_new = np.append(True, positions[order][1:] != positions[order][:-1])[: len(order)]
-    indexes = np.arange(len(order))
-    counts = np.empty(len(order), np.int32)
-    counts[order] = indexes - np.maximum.accumulate(np.where(is_new, indexes, 0))
-    return counts
 
 
 def _by_hash(classes: Positions, hashes: Hashes, counts: Positions) -> tuple[Positions, Positions]:

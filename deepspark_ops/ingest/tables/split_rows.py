@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.selection.records_of_split import About
-from deepspark_ops.ingest.selection.row_hash import Hashes, mixed
-from deepspark_ops.ingest.selection.sampling import repeats
+from deepspark_ops.ingest.selection.row_hash import Hashes, mixed, repeats
 from deepspark_ops.ingest.tables.columns import Flags
 from deepspark_ops.ingest.tables.known_files import StoredRun
 from deepspark_ops.ingest.tables.row_batch import RowRecipe

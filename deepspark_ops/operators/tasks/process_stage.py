@@ -8,34 +8,23 @@ from airflow.sdk import BaseOperator
 
 from deepspark_ops.api.stages import Runner
 from deepspark_ops.config.base import StageConfig
-from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
-from deepspark_ops.operators.tasks.stage_arguments import StageArguments
+from deepspark_ops.operators.tasks.spark_stage import JobArguments, SparkStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.job_log import FAILED, LineHandler, stage_ended
 from deepspark_ops.processes.spark_submit import run_job
 
 
-class ProcessStageOperator(StageArguments, BaseOperator):
+class ProcessStageOperator(JobArguments, BaseOperator):
     """A stage as a child process.
 
     Attributes:
-        module: The stage's entry module, unless ``run_stage`` calls a function of ``api/stages.py``.
         answers_signals: As of ``SparkOnDemandOperator``.
     """
 
-    module: str
     answers_signals: ClassVar[bool] = False
 
     def stage_config(self, context: Any, run: StageRun) -> StageConfig:
         """Return the config of this stage for a run."""
-        raise NotImplementedError
-
-    def run_stage(self, config: Any, runner: Runner) -> None:
-        """Run the stage and wait for the end."""
-        runner(self.module, config)
-
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return the task's output beside the run's paths: paths and digests of the finished stage."""
         raise NotImplementedError
 
     @ends_plainly

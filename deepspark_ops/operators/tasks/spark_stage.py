@@ -138,19 +138,35 @@ class StageSubmitHook(SparkSubmitHook):
             self._job_log.feed(line)
 
 
-class SparkStageOperator(StageArguments, SparkSubmitOperator):
+class JobArguments(StageArguments):
+    """Part of an operator whose stage is a job.
+
+    Attributes:
+        module: The stage's entry module, unless ``run_stage`` calls a function of ``api/stages.py``.
+    """
+
+    module: str
+
+    def run_stage(self, config: Any, runner: Runner) -> None:
+        """Run the stage and wait for the end."""
+        runner(self.module, config)
+
+    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+        """Return the task's output beside the run's paths: paths and digests of the finished stage."""
+        raise NotImplementedError
+
+
+class SparkStageOperator(JobArguments, SparkSubmitOperator):
     """A stage as a Spark application. Subclasses have the module, the config and the results.
 
     Arguments of the provider's SparkSubmitOperator keep the provider's meaning, except the arguments of ``REFUSED``.
 
     Attributes:
-        module: Module of the application, e.g. ``deepspark_ops.ingest.spark_job``.
         first_group: Its lines are folded in the log, into this group first; None folds nothing.
     """
 
     more_templates: ClassVar[tuple[str, ...]] = TEMPLATED
     refused: ClassVar[Mapping[str, str]] = REFUSED
-    module: str
     first_group: Group | None = None
     conf: dict[str, Any] | None
     env_vars: dict[str, Any] | None
@@ -179,14 +195,6 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
     def has_python_tasks(self, config: Any) -> bool:
         """Return whether Python alone computes in this stage, and the JVM only starts tasks."""
         return False
-
-    def run_stage(self, config: Any, runner: Runner) -> None:
-        """Run the stage and wait for the end."""
-        runner(self.module, config)
-
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return the task's output beside the run's paths: paths and digests of the finished stage."""
-        raise NotImplementedError
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepspark_ops.ingest.selection.sampling import balanced, repeats, stable_sample
+from deepspark_ops.ingest.selection.row_hash import repeats
+from deepspark_ops.ingest.selection.sampling import balanced, stable_sample
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=60)
 
