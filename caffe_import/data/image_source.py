@@ -116,8 +116,8 @@ class ImageSource:
                 first = "the batch's first" if self._hides_words else self._images[start].path
                 msg = (
                     f"{self._shown(start + i)}: image has shape {image.shape},"
-                    f" {first} has {images[0].shape}; allowed: equal sizes in a batch;"
-                    " set new_height and new_width, or batch_size: 1"
+                    f" {first} has {images[0].shape}; allowed: equal sizes;"
+                    " set new_height and new_width"
                 )
                 raise DataSourceError(msg)
         labels = np.array([entry.label for entry in self._images[start : start + count]], np.int64)

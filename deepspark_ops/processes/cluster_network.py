@@ -103,16 +103,23 @@ def choose_listen_address(requested: str, master: str, *, towards: Callable[[str
         return requested
     if master.startswith("local"):
         return LOOPBACK
-    on_host, reasons = stays_on_host(master), []
+    on_host, reasons, n_unknown = stays_on_host(master), [], 0
     for host, port in endpoints(master) or _OUTSIDE:
         try:
             address = towards(host, port)
         except OSError as error:
             reasons.append(f"{host}: {error.strerror or error}")
+            n_unknown += isinstance(error, socket.gaierror)
             continue
         if on_host or not _is_loopback(address):
             return address
         reasons.append(f"{host}: reached by {address}, which other hosts cannot reach")
+    if n_unknown and n_unknown == len(reasons):
+        msg = (
+            f"master={master}: no host of that name ({'; '.join(reasons)}); correct the Spark master: the option"
+            " master, in a DAG the host of the Spark connection"
+        )
+        raise ConfigError(msg)
     msg = (
         f"listen_address={requested}: found no address of this host towards master={master} ({'; '.join(reasons)});"
         " give listen_address: this host's address on the cluster's network"

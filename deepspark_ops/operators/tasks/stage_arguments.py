@@ -42,6 +42,10 @@ DECIDED: Final = {
     "ingest": "source and the options beside it say it",
 }
 """Fields of config models that are no argument of an operator, and what decides them."""
+_NOT_TAKEN: Final = {
+    "deferrable": "a stage computes below its task, which holds a worker's slot; pool= limits how many run at a time",
+}
+"""Arguments of other operators, and what to use."""
 _ATTRIBUTES: Final = {"output": "output_path"}
 """Arguments whose name is an attribute of Airflow's operators already, and the template field that holds them."""
 _ENTRIES: Final = {"weights": "snapshot"}
@@ -411,8 +415,8 @@ def _refuse_unknown(cls: type[StageArguments], names: Iterable[str]) -> None:
         nearest = difflib.get_close_matches(name, argument_names, n=1)
         if name in cls.refused:
             lines.append(f"{cls.__name__} does not take {name}: {cls.refused[name]}")
-        elif name in DECIDED:
-            lines.append(f"{cls.__name__} has no argument {name}: {DECIDED[name]}")
+        elif name in DECIDED or name in _NOT_TAKEN:
+            lines.append(f"{cls.__name__} has no argument {name}: {DECIDED.get(name) or _NOT_TAKEN[name]}")
         elif nearest:
             lines.append(f"{cls.__name__} has no argument {name}; did you mean {nearest[0]}?")
         else:

@@ -44,8 +44,8 @@ def test_images_of_one_batch_must_agree():
     with pytest.raises(DataSourceError) as caught:
         source.read(0, 2)
     assert str(caught.value) == (
-        f"{IMAGES}/s1.png: image has shape (3, 11, 14), s0.png has (3, 9, 15); allowed: equal sizes in a batch;"
-        " set new_height and new_width, or batch_size: 1"
+        f"{IMAGES}/s1.png: image has shape (3, 11, 14), s0.png has (3, 9, 15); allowed: equal sizes;"
+        " set new_height and new_width"
     )
     assert source.read(1, 1)[0].shape == (1, 3, 11, 14)
 

@@ -1031,6 +1031,7 @@ def test_a_jvm_that_reads_tables_compiles_its_code_well(
         ({"n_worker": 3}, r"has no argument n_worker; did you mean n_workers\?"),
         ({"master": "yarn"}, "has no argument master: the Spark connection of conn_id says it"),
         ({"run_dir": "r"}, "has no argument run_dir: run=, "),
+        ({"deferrable": True}, "has no argument deferrable: a stage computes below its task, .*; pool= limits"),
         ({"solver": None}, "needs argument solver: Caffe solver prototxt"),
         ({"zzzz": 3}, "has no argument zzzz; allowed: solver, overrides, "),
     ],

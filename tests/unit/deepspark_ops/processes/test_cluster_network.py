@@ -94,6 +94,14 @@ def test_auto_tries_every_master_and_says_why_none_will_do() -> None:
         choose_listen_address("auto", "spark://a:1,b:2", towards=towards)
 
 
+def test_a_master_whose_name_is_unknown_is_a_mistake_in_the_master():
+    def towards(host, port):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    with pytest.raises(ConfigError, match=r"^master=spark://a:1: no host of that name \(a: Name .*; correct the Spark"):
+        choose_listen_address("auto", "spark://a:1", towards=towards)
+
+
 def test_this_hosts_address_towards_itself() -> None:
     assert address_towards("127.0.0.1", 9) == "127.0.0.1"
     with pytest.raises(OSError, match=r"not known|No address"):
