@@ -1,14 +1,14 @@
-"""How long training waits for its data: ``python benchmarks/data_wait.py [--json] [--rounds N]``.
+"""Measure how long training waits for batches: ``python benchmarks/data_wait.py [--json] [--rounds N]``.
 
-One worker trains as in every run, without Spark and sockets, on an ingested dataset; one thread reads, decodes and
-transforms batches while the net computes. Reported is the share of the time of a step that the worker waited for its
-batch, as its events have it (``data_s``), without the first events, in which the graph is compiled: medians over the
-rounds. Other work on the machine takes the cores from both, so look at an idle one.
+A worker trains on an ingested dataset, without Spark and sockets. A thread reads, decodes and transforms batches while
+the net computes. The figure is the share of a step's time in which the worker waits for a batch (``data_s`` of the
+events). The first event, with the compilation of the graph, does not count. The median of the rounds counts. Other
+programs take cores from both threads, so use an idle machine.
 
   cifar10_quick  raw 32x32 images in LMDB, batches of 100
-  caffenet       256x256 JPEGs in LMDB, batches of 32, cut to 227x227 at random places
+  caffenet       256x256 JPEGs in LMDB, batches of 32, cut to 227x227 at random positions
 
-The promise: below 0.03 for both.
+The bar: below 0.03 for both nets.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def data_wait(work: Path, solver: Path, dataset: Path, number: int) -> tuple[flo
 
 
 def measure(name: str, n_rounds: int) -> Mapping[str, float]:
-    """Return the medians of one net."""
+    """Return the median figures of a net."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         dataset = make_dataset(work, replace(NETS[name], n_images=TRAININGS[name].n_images))

@@ -1,18 +1,19 @@
-"""Which defaults are right for many workers, by runs of the virtual cluster: ``python benchmarks/defaults.py``.
+"""Find the right defaults for many workers by runs of the virtual cluster: ``python benchmarks/defaults.py``.
 
-Each study varies one thing and keeps the rest; each cell is a run as ``deepspark simulate`` makes it (10 Gbit/s, 50 ms
-a minibatch), at the same clock for every number of workers. Runs are short enough that accuracy has not reached its
-end, where all would look alike. ``--out`` keeps what is done, run by run: an interrupted benchmark goes on, and a run
-whose defaults have changed since is made again. ``--write`` adds the results to
-``docs/evidence/virtual_runs.jsonl``, where the next machine finds them, and turns all of them into the tables of
-``docs/evidence/strategies.md`` and ``docs/guides/choose_strategy.md`` (between marks), into the picture, and into the
-table that ``deepspark plan`` and ``--strategy auto`` read.
+A study varies one option. A cell is a run as ``deepspark simulate`` makes it (10 Gbit/s, 50 ms a minibatch), with the
+same number of minibatches for every number of workers. Runs end before the accuracy reaches its limit, where all
+variants would look alike. ``--out`` keeps the result of each run, so an interrupted benchmark goes on. A run whose
+defaults have changed is made again.
 
-  table          the perceptron on the table of examples/table_mlp, made and ingested into --work
+``--write`` adds the results to ``docs/evidence/virtual_runs.jsonl``, where a later call on any machine reads them.
+``--write`` also makes the tables of ``docs/evidence/strategies.md`` and ``docs/guides/choose_strategy.md`` (between
+marks), the picture, and the table for ``deepspark plan`` and ``--strategy auto``.
+
+  table          the perceptron on the table of examples/table_mlp; the table is made and ingested into --work
   lenet          LeNet on the digits of examples/digits, ingested into --work
   cifar10_quick  cifar10_quick on CIFAR-10, from the dataset that --cifar10 names (examples/cifar10/README.md)
   cifar10_short  the same with three tenths of the minibatches, for studies of many runs
-  autoencoder, autoencoder_sgd, lstm, siamese  nets of other kinds for the study ``kinds``, on the digits of 8x8 pixels
+  autoencoder, autoencoder_sgd, lstm, siamese  nets of other kinds for the study ``kinds``, on digits of 8x8 pixels
   residual8, residual8_adam  residual nets of 8 layers on CIFAR-10, for the study ``kinds``
 """
 
@@ -67,7 +68,7 @@ CHOICE_WORKERS = (2, 4, 8, 16)
 TESTS = 20
 """Tests in a run."""
 PAIRS = "datasets/digit_pairs"
-"""Where the siamese net reads its pairs, by the repository."""
+"""Folder of the siamese net's pairs, relative to the repository."""
 TARGET_BELOW = 0.02
 WIDTH, HEIGHT = 520, 250
 COLOURS = ("#2878be", "#d98a1f", "#2f9270", "#a3559d", "#c0392b", "#1d2026", "#8a8f98", "#6b8e23", "#7a5230")
@@ -87,14 +88,14 @@ class Net:
     """A net to train.
 
     Attributes:
-        title: For the tables.
-        solver: Its solver.
-        minibatches: Of a run.
-        overrides: Solver fields of such a run besides its length.
-        target: Accuracy to which times are told; None: one worker's less two points.
-        studies: That it is for; empty: all.
-        data: Key of DATASETS; empty: the net reads files of its own.
-        longer: Minibatches and solver fields of a run that is long enough for the target, by the number of workers.
+        title: Name in the tables.
+        solver: File of the solver.
+        minibatches: Length of a run.
+        overrides: Solver fields of a run, without the length.
+        target: Accuracy for the times; None: one worker's accuracy less two points.
+        studies: Studies with this net; empty: all.
+        data: Name of the dataset; empty: the net reads other files.
+        longer: Number of workers -> minibatches and solver fields of a run that reaches the target.
     """
 
     title: str
@@ -145,14 +146,14 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Study:
-    """A question, and what is tried for it.
+    """A question, and the options that answer the question.
 
     Attributes:
         title: The question.
         workers: Numbers of workers.
-        variants: Column of the table -> the options of its runs, by the number of workers.
-        base: Options of all runs, by the row's name.
-        is_longer: Its runs with several workers have the lengths of ``Net.longer``.
+        variants: Column of the table -> options of the column's runs, by the number of workers.
+        base: Row of the table -> options of the row's runs.
+        is_longer: Whether runs with several workers have the lengths of ``Net.longer``.
     """
 
     title: str
@@ -163,7 +164,7 @@ class Study:
 
 
 def same(**fields: Any) -> Callable[[int], Fields]:
-    """Return options that do not depend on the number of workers."""
+    """Return options for any number of workers."""
     return lambda _n_workers: fields
 
 
@@ -261,17 +262,17 @@ STUDIES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One run.
+    """A run.
 
     Attributes:
         net: Key of NETS.
         study: Key of STUDIES.
-        row: Of its study's base.
+        row: Key of the study's ``base``.
         variant: Column.
-        workers: p.
-        seed: Of net, data and times.
-        minibatches: The clock at its end.
-        options: Of the run; ``cap`` bounds the strategy's ``rate_factor``, ``constants`` are ``rate_scale``'s.
+        workers: Number of workers.
+        seed: Seed of net, data and times.
+        minibatches: Clock at the end.
+        options: Options of the run; ``cap`` bounds the strategy's ``rate_factor``, ``constants`` are ``rate_scale``'s.
     """
 
     net: str
@@ -285,7 +286,7 @@ class Cell:
 
 
 def config_of(cell: Cell) -> VirtualRunConfig:
-    """Return the run, yet without a dataset and a file for its result; call it under ``capped``."""
+    """Return a run's config without dataset and result file; call this function under ``capped``."""
     net = NETS[cell.net]
     every = max(1, cell.minibatches // TESTS)
     length = f"max_iter: {cell.minibatches} test_interval: {every} test_initialization: false"
@@ -305,7 +306,7 @@ def config_of(cell: Cell) -> VirtualRunConfig:
 
 @contextmanager
 def capped(options: Fields) -> Iterator[None]:
-    """Have a cell's ``cap`` and ``constants`` in effect meanwhile, if the cell has them."""
+    """Apply a cell's ``cap`` and ``constants`` within the block."""
     with ExitStack() as patches:
         if "cap" in options:
             kind = type(find_strategy(options.get("strategy", "easgd")))
@@ -320,7 +321,7 @@ def capped(options: Fields) -> Iterator[None]:
 
 
 def cells_of(study: str, nets: Sequence[str], seeds: Sequence[int], workers: Sequence[int]) -> Iterator[Cell]:
-    """Yield the runs of a study, one worker's first; those of few workers before those of many, nets one by one."""
+    """Yield the runs of a study, net by net: first one worker, then ascending numbers of workers."""
     found = STUDIES[study]
     for net in nets:
         length = NETS[net].minibatches
@@ -340,7 +341,7 @@ def cells_of(study: str, nets: Sequence[str], seeds: Sequence[int], workers: Seq
 
 
 def run_cell(config: VirtualRunConfig, options: Fields, niceness: int) -> float:
-    """Make a run, in a process of its own, and keep its result; returns its seconds. A failure is part of it."""
+    """Make a run in a new process, write the result, and return the seconds. A failure of the run is a result."""
     os.nice(niceness)
     os.chdir(ROOT)
     from deepspark_ops.simulation.virtual_run import run_virtual
@@ -353,13 +354,13 @@ def run_cell(config: VirtualRunConfig, options: Fields, niceness: int) -> float:
 
 @dataclass
 class Runs:
-    """Where results and datasets lie.
+    """Folders of results and datasets.
 
     Attributes:
-        out: Folder of the results that were made here.
-        work: Folder of the datasets that are made.
-        cifar10: The dataset of cifar10_quick.
-        kept: Results that were made before, on any machine, by the name of their file.
+        out: Folder of the results of this machine.
+        work: Folder of the datasets that this benchmark ingests.
+        cifar10: Dataset of cifar10_quick.
+        recorded: File name -> result in ``docs/evidence``, from any machine.
     """
 
     out: Path
@@ -369,7 +370,7 @@ class Runs:
     _inputs: dict[str, str] = field(default_factory=dict)
 
     def file(self, cell: Cell) -> Path:
-        """Return where a cell's result is; the name does not go by the dataset's files, which the net stands for."""
+        """Return the file of a cell's result. The net stands for the dataset, so the name has no digest of the dataset."""
         with capped(cell.options):
             config = config_of(cell)
             inputs = f"{config.solver} {config.overrides}"
@@ -378,19 +379,19 @@ class Runs:
             return result_file(self.out, config, self._inputs[inputs])
 
     def config(self, cell: Cell) -> VirtualRunConfig:
-        """Return a cell's run with its dataset and the file of its result."""
+        """Return a cell's config with dataset and result file."""
         with capped(cell.options):
             dataset = dataset_of(cell.net, self.work, self.cifar10)
             return config_of(cell).model_copy(update={"dataset": dataset, "result": self.file(cell)})
 
     def results(self, cells: Sequence[Cell]) -> list[VirtualResult]:
-        """Return what is there."""
+        """Return the results of the cells that have a result."""
         found = [self.kept.get(file.name) or read_result(file) for file in map(self.file, cells)]
         return [result for result in found if result is not None]
 
 
 def read_kept(path: Path) -> dict[str, VirtualResult]:
-    """Return the results of ``write_kept`` by the name of their file; none for a missing one."""
+    """Return the results of ``write_recorded`` by file name; a missing file has no results."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         plain = json.loads(line)
@@ -401,7 +402,7 @@ def read_kept(path: Path) -> dict[str, VirtualResult]:
 
 
 def write_kept(path: Path, runs: Runs) -> None:
-    """Write the results of all cells that there are, a line each; those of former defaults are left out."""
+    """Write the results of all cells, a line each, without results of former defaults."""
     lines = {}
     for study in STUDIES:
         for cell in cells_of(study, list(NETS), SEEDS, ()):
@@ -413,7 +414,7 @@ def write_kept(path: Path, runs: Runs) -> None:
 
 
 def run_all(cells: Sequence[Cell], runs: Runs, processes: int, niceness: int) -> None:
-    """Make the runs that are missing, each in a process that has TensorFlow loaded already."""
+    """Make the missing runs, each in a process with TensorFlow loaded."""
     wanted = {(config := runs.config(cell)).result: (config, cell) for cell in cells if not runs.results([cell])}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["deepspark_ops.simulation.virtual_run", "__main__"])
@@ -431,9 +432,9 @@ def run_all(cells: Sequence[Cell], runs: Runs, processes: int, niceness: int) ->
 
 
 def table(study: str, nets: Sequence[str], seeds: Sequence[int], runs: Runs, *, of_times: bool = False) -> list[str]:
-    """Return a study as Markdown: a row per net, tau and number of workers, a column per variant; means over seeds.
+    """Return a study as Markdown: a row per net, tau and number of workers, a column per variant, means over the seeds.
 
-    Accuracies, or times faster than one worker; a net of which none is known has no rows.
+    Cells are accuracies, or speedups over one worker. A net without results has no rows.
     """
     found = STUDIES[study]
     has_rows = list(found.base) != [""]
@@ -515,9 +516,9 @@ def _listed(values: Sequence[float]) -> str:
 
 
 def told_accuracy(results: Sequence[VirtualResult]) -> str:
-    """Return the mean in per cent, with the half range of the seeds if there are several; how many failed, if any.
+    """Return the mean in per cent, with half the range of several seeds, and the number of failed seeds.
 
-    A loss is written as a number of three digits.
+    A loss is a number of three digits.
     """
     sound = [result.accuracy for result in results if result.accuracy is not None]
     if not sound:
@@ -529,7 +530,7 @@ def told_accuracy(results: Sequence[VirtualResult]) -> str:
 
 
 def told_times(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> str:
-    """Return how many times faster than one worker, as ``told_accuracy``; ``never`` if half of the seeds were not."""
+    """Return the speedup over one worker, or ``never`` if half of the seeds do not reach the target."""
     n_runs = len(runs.results(cells))
     if not n_runs:
         return ""
@@ -540,7 +541,7 @@ def told_times(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> str:
 
 
 def with_range(values: Sequence[float], digits: str = ".1f") -> str:
-    """Return the mean, with half the range if there are several."""
+    """Return the mean, with half the range of several values."""
     mean, spread = format(fmean(values), digits), (max(values) - min(values)) / 2
     decimals = len(mean.partition(".")[2])
     return f"{mean} ± {spread:.{decimals}f}" if len(values) > 1 else mean
@@ -550,10 +551,10 @@ def with_range(values: Sequence[float], digits: str = ".1f") -> str:
 
 
 def speedups(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> list[float] | None:
-    """Return how many times faster than one worker a strategy was at the target, for each seed that reached it.
+    """Return a strategy's speedup over one worker at the target, for each seed that reaches the target.
 
-    None if half of them or more never did. The target is the net's, or two points below what one worker ends at, the
-    mean over seeds; its time is one worker's mean.
+    Return None if half of the seeds or more never reach the target. The target is the net's target, or two points below
+    one worker's mean accuracy at the end. The compared time is one worker's mean time to the target.
     """
     single = runs.results(alone)
     ends = [result.accuracy for result in single if result.accuracy is not None]
@@ -572,15 +573,15 @@ def speedups(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> list[f
 def best_speedups(
     study: str, net: str, name: str, workers: int, seeds: Sequence[int], runs: Runs
 ) -> list[float] | None:
-    """Return a strategy's ``speedups`` by runs of the length that is at the target sooner; None if none is there.
+    """Return a strategy's ``speedups`` with the faster of both lengths of runs; None without such runs.
 
     Args:
         study: ``strategies`` or ``stragglers``.
-        net: Its key.
+        net: Key of NETS.
         name: The strategy.
-        workers: p.
-        seeds: Of the runs.
-        runs: What was made.
+        workers: Number of workers.
+        seeds: Seeds of the runs.
+        runs: The results.
     """
     row = tuple(STUDIES["longer"].base)[study == "stragglers"]
     equal = list(cells_of(study, [net], seeds, [workers]))
@@ -606,7 +607,7 @@ def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
                     if values := best_speedups(study, net, name, p, seeds, runs):
                         points.append((float(p), fmean(values), min(values), max(values)))
                 if points:
-                    points.insert(0, (1.0, 1.0, 1.0, 1.0))  # one worker, by definition
+                    points.insert(0, (1.0, 1.0, 1.0, 1.0))  # a single worker by definition
                     style = f"line-{number}"
                     lines.append(Line(name, [(p, mean) for p, mean, _, _ in points], style, has_marks=True))
                     bands.append(Band([(p, low, high) for p, _, low, high in points], style))
@@ -635,7 +636,7 @@ def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
 
 
 def measured(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> dict[str, Any]:
-    """Return what the package keeps of the strategies at their defaults, for ``deepspark plan`` and ``auto``."""
+    """Return the package's table of the strategies at their defaults, for ``deepspark plan`` and ``auto``."""
     rows = []
     for study, stragglers in (("strategies", 0.0), ("stragglers", 0.125)):
         for net in nets:
@@ -659,10 +660,10 @@ def measured(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> dict[str,
 
 
 def put_between_marks(text: str, name: str, lines: Sequence[str]) -> str:
-    """Return the page with a study's lines between its marks.
+    """Return the page with a study's lines between the study's marks.
 
     Raises:
-        ValueError: The page has no such marks.
+        ValueError: The page lacks these marks.
     """
     begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
     before, _, rest = text.partition(begin)
@@ -674,7 +675,7 @@ def put_between_marks(text: str, name: str, lines: Sequence[str]) -> str:
 
 
 def write_all(runs: Runs) -> None:
-    """Write the kept results, the page's tables, its picture and the package's file, of all nets and seeds."""
+    """Write results, the tables of both pages, the picture and the package's file, of all nets and seeds."""
     nets, seeds = list(NETS), SEEDS
     write_kept(KEPT, runs)
     page = DOCS / "strategies.md"
@@ -700,7 +701,7 @@ def write_all(runs: Runs) -> None:
 
 
 def dataset_of(net: str, work: Path, cifar10: Path | None) -> Path | None:
-    """Return a net's dataset, made where it is not there; None for a net that reads files of its own."""
+    """Return a net's dataset, and ingest a missing dataset; None for a net that reads other files."""
     data = NETS[net].data
     if data == "cifar10":
         if cifar10 is None:

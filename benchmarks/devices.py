@@ -1,15 +1,15 @@
-"""Several devices in one step beside one, on two logical devices of the CPU: ``python benchmarks/devices.py [--json]``.
+"""Compare several devices with a single device, on two logical CPU devices: ``python benchmarks/devices.py [--json]``.
 
-Each logical device has a core's worth of work at a time (one thread per kernel, two kernels at a time), so two devices
-that really compute at the same time take half as long. All contenders are in one process and take turns; reported are
-the medians over the rounds, in milliseconds for eight passes of cifar10_quick with 100 images, and ratios of medians.
+Each logical device has work for a core (one thread per kernel, two kernels at a time). So two devices that compute at
+the same time take half as long. All contenders are in one process and take turns. Figures are medians over the rounds,
+in milliseconds for eight passes of cifar10_quick with 100 images, and ratios of medians.
 
   one device      eight passes of one step, on one device
-  replicas        the same eight passes dealt out over two devices
-  stages          the net cut into two stages, eight steps of one pass: one device waits for the other
-  pipeline        the same stages, eight passes of one step: they flow through
+  replicas        the same eight passes, shared by two devices
+  stages          two stages of the net, eight steps of one pass: each device waits for the other
+  pipeline        the same stages, eight passes of one step: both devices compute at the same time
 
-A GPU is not measured by this: there each device has memory and a bus of its own.
+Not measured on a GPU: each GPU has memory and a bus of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NET = ROOT / "examples/cifar10/cifar10_quick_train_test.prototxt"
 SOLVER = 'base_lr: 0.001 momentum: 0.9 weight_decay: 0.004 lr_policy: "fixed" max_iter: 100000000'
 N_PASSES = 8
 SECOND_STAGE = "conv2"
-"""The layer that the second device begins with: both stages take about as long."""
+"""First layer of the second device: both stages take about the same time."""
 
 
 def stages(net: NetSpec) -> ComputePlan:

@@ -1,17 +1,18 @@
-"""What an exchange costs, as shares of what the machine can do. ``python benchmarks/exchange.py [--json] [--quick]``.
+"""Measure the cost of an exchange as a share of the machine's rates: ``python benchmarks/exchange.py [--json] [--quick]``.
 
-Shared memory against a chunked numpy elastic update with the same chunk size by the same number of processes on the
-very memory of the run's center and of the worker's vectors. On others like them the same update is up to a tenth faster
-or slower: the file that is made first gets the scattered pages that others left, and how pages lie decides what they
-cost the processor's caches and its translation of addresses. ``private_ratio`` is against the same update on arrays of
-each process alone: it has no other process to fetch cache lines from, and numpy gets huge pages there; ``/dev/shm`` has
-them only where it is mounted with ``huge``.
-Socket, (bytes up + bytes down) / time, against the raw one-way rate of a loopback connection. ``tls``: the same
-exchange encrypted, against the one-way rate of a plain loop over the standard library's ``ssl`` sockets with the same
-cipher. ``mac``: against the raw one-way rate of a connection in clear, since there is nothing else that does the same.
-Interleaved, pinned to one core a process, median of 5. Also the server's memory, its time to start, and the time of a
-control call. ``mixing``: the processor time in which a worker mixes the center's velocity into its momentum, as a
-part of that of the exchange before, by turns in one process.
+``shm``: the exchange in shared memory beside a chunked elastic update in numpy. The update has the same chunk size and
+number of processes, and uses the memory of the run's center and of the worker's vectors. On other vectors the same
+update is up to a tenth faster or slower, because the position of the pages decides the cost of caches and translation.
+``private_ratio`` compares with the same update on private arrays of each process. Private arrays need no cache lines
+of another process and get huge pages; ``/dev/shm`` has huge pages if mounted with ``huge``.
+
+``socket``: (bytes up + bytes down) / time, beside the raw one-way rate of a loopback connection. ``tls``: the encrypted
+exchange beside a plain loop over the standard library's ``ssl`` sockets with the same cipher, one way. ``mac``: beside
+the raw one-way rate without encryption, because no other program computes the same.
+
+All are interleaved, with a core per process; medians of 5 rounds. Further figures are the server's memory, the time to
+start, and the time of a control call. ``mixing``: processor time of mixing the center's velocity into the momentum, as
+a share of the processor time of the exchange before. Mixing and exchanges take turns in a process.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ CORES = sorted(os.sched_getaffinity(0))
 MIXING_ROUNDS = 31
 TRANSPORTS = ("shm", "socket", "tls", "mac")
 LAST = b"\1"
-"""What ends a stretch of zeros on a raw connection."""
+"""Byte that ends a block of zeros on a raw connection."""
 SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: ``ours`` and ``yardstick`` are rates in bytes/s, ``ratio`` the median of their quotients."""
+    """A comparison: ``exchange`` and ``yardstick`` are rates in bytes/s, ``ratio`` is the median of their quotients."""
 
     transport: str
     n_params: int
@@ -91,7 +92,7 @@ def elastic_update(local: Vector, center: Vector, new_local: Vector, push: Vecto
 def worker_process(
     pipe: Connection, address: ExchangeAddress, worker: int, core: int, chunk: int, center_path: Path
 ) -> None:
-    """Join, then time what the parent asks for until it says stop; one answer per request."""
+    """Join, then time the parent's actions until the request ``stop``; send an answer per request."""
     os.sched_setaffinity(0, {core})
     link = connect(address)
     n_params = link.join(worker).n_params
@@ -134,7 +135,7 @@ def worker_process(
     latencies.clear()
     while (request := pipe.recv()) != "stop":
         name, seconds = request
-        if name == "yardstick":  # on the two vectors that exchanges take in turn; they go back when it is over
+        if name == "yardstick":  # on the two vectors of the exchanges, until the end of this request
             older = local
             local, _ = link.exchange(local)
             lent += [local, older]
@@ -146,10 +147,9 @@ def worker_process(
 
 
 def rate(action: Callable[[], object], seconds: float) -> float:
-    """Return how often per second ``action`` runs, over at least ``seconds`` and one call.
+    """Return the calls of ``action`` per second, over at least ``seconds`` and one call.
 
-    Untimed calls come first, an eighth as long and one at least: what ran before may have left other vectors in the
-    caches.
+    Untimed calls come first, for an eighth of the time: an earlier action may have left other vectors in the caches.
     """
     calls_within(action, seconds / 8)
     n_calls, passed = calls_within(action, seconds)
@@ -157,7 +157,7 @@ def rate(action: Callable[[], object], seconds: float) -> float:
 
 
 def calls_within(action: Callable[[], object], seconds: float) -> tuple[int, float]:
-    """Call ``action`` once and until ``seconds`` are over; return how often, and the seconds that it took."""
+    """Call ``action`` until ``seconds`` are over, but at least once; return the number of calls and the seconds."""
     n_calls, started = 0, time.perf_counter()
     while (passed := time.perf_counter() - started) < seconds or not n_calls:
         action()
@@ -166,7 +166,7 @@ def calls_within(action: Callable[[], object], seconds: float) -> tuple[int, flo
 
 
 def raw_sender(pipe: Connection, address: tuple[str, int], core: int, chunk: int, pem: bytes) -> None:
-    """Send chunks as fast as the kernel takes them whenever the parent asks for some seconds of it."""
+    """Send chunks at full speed, for the seconds of each request of the parent."""
     os.sched_setaffinity(0, {core})
     data = memoryview(bytes(4 * chunk))
     with encrypted(socket.create_connection(address), client_context() if pem else None, is_server=False) as sock:
@@ -180,7 +180,7 @@ def raw_sender(pipe: Connection, address: tuple[str, int], core: int, chunk: int
 
 
 def encrypted(sock: socket.socket, context: ssl.SSLContext | None, *, is_server: bool) -> socket.socket:
-    """Return the connection as it is, or in TLS with the handshake done."""
+    """Return the plain connection, or a TLS connection after the handshake."""
     if context is None:
         return sock
     wrapped = wrap(sock, context, is_server=is_server)
@@ -208,7 +208,7 @@ def raw_receiver(pipe: Connection, address_pipe: Connection, core: int, chunk: i
 
 
 class Crew:
-    """Child processes, each with a pipe; requests go to all of them at once."""
+    """Child processes, each with a pipe; all get the same requests."""
 
     def __init__(self, targets: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
         """Start the processes."""
@@ -227,7 +227,7 @@ class Crew:
             pipe.recv()
 
     def ask(self, request: Any) -> list[Any]:
-        """Send a request to all and return their answers."""
+        """Send a request to all processes and return their answers."""
         for pipe in self.pipes:
             pipe.send(request)
         return [pipe.recv() for pipe in self.pipes]
@@ -271,7 +271,7 @@ def pin(pid: int, cores: set[int]) -> None:
 
 
 def settings_for(folder: Path, n_params: int, chunk: int, transport: str) -> ExchangeSettings:
-    """Return settings of a run of two workers; with one process at work the arithmetic is the elastic one too."""
+    """Return settings for two workers; a single active process then computes the elastic update, too."""
     return ExchangeSettings(
         run_id=1,
         n_params=n_params,
@@ -286,7 +286,7 @@ def settings_for(folder: Path, n_params: int, chunk: int, transport: str) -> Exc
 
 
 def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: float) -> tuple[Row, dict[str, Any]]:
-    """Time one case; returns its row and what was seen of the server."""
+    """Time a case; return the row, and the figures of the server."""
     initial = np.random.default_rng(0).standard_normal(n_params, np.float32)
     raw = None if transport == "shm" else RawLoopback(chunk, is_encrypted=transport == "tls")
     protection: Protection = transport if transport in ("mac", "tls") else "off"  # type: ignore[assignment]
@@ -296,7 +296,7 @@ def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: 
             settings_for(Path(folder), n_params, chunk, transport), initial, protection=protection
         ) as running,
     ):
-        # Three processes on two cores: the server goes where there is room.
+        # Three processes share two cores, so the server may use both.
         pin(running.pid, {CORES[0]} if n_workers == 1 else set(CORES))
         center = running.center.path
         cores = [CORES[-1 - i % len(CORES)] for i in range(n_workers)]
@@ -327,7 +327,7 @@ def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: 
 
 
 def measure_round(crew: Crew, raw: RawLoopback | None, n_params: int, seconds: float) -> dict[str, float]:
-    """Return bytes/s of each action, from short slices in turn, so that a noisy neighbour disturbs all alike."""
+    """Return bytes/s of each action from short slices in turn: other programs then disturb all actions alike."""
     names = ("exchange", "yardstick", "private") if raw is None else ("exchange", "yardstick")
     found = dict.fromkeys(names, 0.0)
     for _ in range(SLICES):
@@ -340,7 +340,7 @@ def measure_round(crew: Crew, raw: RawLoopback | None, n_params: int, seconds: f
 
 
 def server_figures(running: RunningExchange, n_params: int) -> dict[str, Any]:
-    """Return the server's memory beside what it may have."""
+    """Return the server's memory and the limit."""
     status = Path(f"/proc/{running.pid}/status").read_text()
     fields = dict(line.split(":", 1) for line in status.splitlines())
     resident = int(fields["VmHWM"].split()[0]) * 1024
@@ -364,7 +364,7 @@ class KeptMomentum:
 
 
 def mixing_process(pipe: Connection, address: ExchangeAddress) -> None:
-    """Join as worker 0, exchange and mix by turns; send the medians of their ratio and processor times, in ms."""
+    """Join as worker 0, exchange and mix in turns; send the medians of the ratio and of both processor times, in ms."""
     link = connect(address)
     n_params = link.join(0).n_params
     link.report_center()
@@ -400,7 +400,7 @@ def mixing(n_params: int) -> dict[str, float]:
 
 
 def start_seconds() -> float:
-    """Return the median time from asking for a server to its readiness."""
+    """Return the median time from the start of a server to the first answer."""
     taken = []
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as folder:
@@ -456,7 +456,7 @@ def main() -> None:
 
 
 def summary(rows: list[Row], server: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the figures that are compared with their goals."""
+    """Return the figures that have bars."""
 
     def least(transport: str, n_workers: int) -> float | None:
         return min((r.ratio for r in rows if (r.transport, r.n_workers) == (transport, n_workers)), default=None)

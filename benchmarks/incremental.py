@@ -1,11 +1,12 @@
-"""Bringing a dataset up to a source that has grown: ``python benchmarks/incremental.py --json``.
+"""Measure ingestion of a grown source: ``python benchmarks/incremental.py --json``.
 
-N small JPEGs (100,000) of 32x32 are made and ingested by the command; then 50 more are added and the same command runs
-again. ``added_s`` is the median of what the command took to add them, start of the process included, ``unchanged_s`` of
-the command on a source that has not changed, ``whole_s`` what the first ingestion took. The same is done with a folder
-of Parquet files, ``--rows`` (1,000,000) x 50 floats, to which a file of 1,000 rows is added: ``table_added_s`` and the
-like. ``added_ratio`` and ``table_added_ratio`` are the shares of ``whole_s`` that an
-addition takes. stderr says how far it is; all takes some three minutes on two cores.
+The command ingests 100,000 JPEGs of 32x32. Then the source gets 50 more, and the same command runs again. ``added_s``
+is the median of the command's seconds for the 50 more, with the start of the process. ``unchanged_s`` is likewise for
+an unchanged source, and ``whole_s`` for the first ingestion.
+
+The same follows with a folder of Parquet files: ``--rows`` (1,000,000) x 50 floats, and another file of 1,000 rows. The
+figures are ``table_added_s`` and so on. ``added_ratio`` and ``table_added_ratio`` are shares of ``whole_s``. stderr
+shows the progress. The benchmark takes about three minutes on two cores.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ def measure(source: str, grow: Grow, n_first: int, n_added: int, rounds: int) ->
     """Return the seconds of each step.
 
     Args:
-        source: Name of what is ingested, in a folder.
-        grow: Adds records from a number to another.
+        source: Name of the source in a folder.
+        grow: Function that writes records from a number to another.
         n_first: Records of the first ingestion.
-        n_added: Records that are added each time.
-        rounds: So often.
+        n_added: Records of each later ingestion.
+        rounds: Number of later ingestions.
     """
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory(prefix="deepspark-") as name:
@@ -116,7 +117,7 @@ def grow_table(folder: Path, start: int, stop: int, rng: np.random.Generator) ->
 
 
 def ingest_seconds(folder: Path, source: str) -> float:
-    """Run the command and return how long it took."""
+    """Run the command and return the seconds."""
     command = [sys.executable, "-m", "deepspark_ops.command.cli", "ingest", source, "--output", "set"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = time.monotonic()

@@ -1,22 +1,23 @@
-"""Ingestion beside a plain loop: ``python benchmarks/ingest.py [--json] [--photos FILE] [--cifar FILE]``.
+"""Compare ingestion with a plain loop: ``python benchmarks/ingest.py [--json] [--photos FILE] [--cifar FILE]``.
 
-The loop is what one would write with OpenCV and lmdb in one process, in the order of Caffe's convert_imageset: read and
-decode a file (cv2.imread), resize it, fill a Datum of caffe_pb2, put it into LMDB, commit every 1,000 records. Encoded
-means, as there: a resized image is compressed anew; one that keeps its size keeps its file's bytes, and is decoded all
-the same. Ingestion is ``run_shard_task`` over the tasks of ``plan_images``, in the same process: without Spark and its
-start-up, with all that a task does beside (mean, digests, what headers and decoder say, syncing, the shard's SHA-256).
+The loop uses OpenCV and lmdb in one process, in the order of Caffe's convert_imageset. The loop reads and decodes a
+file (cv2.imread), resizes the image, fills a Datum of caffe_pb2, writes to LMDB, and commits every 1,000 records.
+Encoded has convert_imageset's meaning: a resized image is compressed anew, and an image that keeps its size keeps the
+bytes of its file. Both are decoded. Ingestion is ``run_shard_task`` over the tasks of ``plan_images`` in the same
+process, without Spark. The time includes all other work of a task: mean, digests, checks of headers and decoder,
+syncing, and the shard's SHA-256.
 
-Both take the same files in turns, OpenCV without threads of its own. Per set and kind: medians of the rounds, of
-processor time (user and system) and wall time, and the median over the rounds of the loop's processor time divided by
-ingestion's. ``raw_ratio`` and ``encoded_ratio`` are the smaller one of the two sets'. ``two_cores_ratio``: wall time of
-all tasks of the photographs in one process / in two that share them, median of the rounds; it needs two idle cores.
+Loop and ingestion read the same files in turns; OpenCV has no further threads. Figures per set and kind are medians of
+the rounds: processor time (user and system), wall time, and the loop's processor time divided by ingestion's.
+``raw_ratio`` and ``encoded_ratio`` are the smaller value of both sets. ``two_cores_ratio`` divides the wall time of all
+photograph tasks in one process by the wall time in two processes. This ratio needs two idle cores.
 
-``peak_mib``: highest resident memory of a process of its own that runs one task, over large photographs and over many
-records, beside that of one which has only imported what a task needs.
+``peak_mib``: highest resident memory of a process that runs one task, over large photographs and over many records.
+Beside it is the memory of a process that has only imported a task's modules.
 
 Sets: 200 photographs (photos.tar), each named five times, resized to 256x256; the first 20,000 images of 32x32 of
-cifar10_full.tar.gz, as they are. Archives are unpacked first; a folder is taken as it is. Without the options the
-pictures are made: noise, smoothed, of the real sets' sizes.
+cifar10_full.tar.gz. The benchmark first unpacks archives, and reads folders directly. Without the options the benchmark
+makes pictures of smoothed noise, in the sizes of the real sets.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one pass over a set."""
+    """Seconds of a pass over a set."""
 
     cpu_s: float
     wall_s: float
@@ -123,7 +124,7 @@ def plain_loop(pictures: Pictures, output: Path, *, encoded: bool) -> int:
 
 
 def plan_tasks(pictures: Pictures, output: Path, *, encoded: bool) -> tuple[ShardTask, ...]:
-    """Return the tasks that ingestion would give to Spark."""
+    """Return the tasks that ingestion would send to Spark."""
     config = IngestConfig(
         source=pictures.list_file,
         root_folder=pictures.folder,
@@ -137,7 +138,7 @@ def plan_tasks(pictures: Pictures, output: Path, *, encoded: bool) -> tuple[Shar
 
 
 def run_tasks(tasks: Sequence[ShardTask]) -> int:
-    """Run them one after the other; return the number of records written."""
+    """Run the tasks in sequence; return the number of written records."""
     results = [run_shard_task(task) for task in tasks]
     if bad := [result.error for result in results if result.error is not None]:
         raise SystemExit(bad[0])
@@ -145,7 +146,7 @@ def run_tasks(tasks: Sequence[ShardTask]) -> int:
 
 
 def measured(work: Callable[[], int]) -> Cost:
-    """Time one call, which returns the number of its records."""
+    """Time a call; the call returns the number of records."""
     usage, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     n_records = work()
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
@@ -154,7 +155,7 @@ def measured(work: Callable[[], int]) -> Cost:
 
 
 def compare(pictures: Pictures, work: Path, *, encoded: bool, rounds: int) -> dict[str, Any]:
-    """Return figures of loop and ingestion, which take turns; a first turn warms up and is not counted."""
+    """Return figures of loop and ingestion in turns. The first turn warms up and does not count."""
     costs: dict[str, list[Cost]] = {"loop": [], "plan": [], "tasks": []}
     tasks: list[ShardTask] = []
 
@@ -193,14 +194,14 @@ def compare(pictures: Pictures, work: Path, *, encoded: bool, rounds: int) -> di
 
 
 def _serve(pipe: Any) -> None:
-    """Run as one of two processes: tasks in, seconds of processor time out."""
+    """Run as one of two processes: read tasks, answer with seconds of processor time."""
     cv2.setNumThreads(1)
     while (tasks := pipe.recv()) is not None:
         pipe.send(measured(lambda: run_tasks(tasks)).cpu_s)
 
 
 def compare_cores(pictures: Pictures, work: Path, *, rounds: int) -> dict[str, Any]:
-    """Return how much faster two processes are than one, with all tasks shared between them."""
+    """Return the speedup of two processes that share all tasks over one process."""
     spawn = multiprocessing.get_context("spawn")
     pairs = [spawn.Pipe() for _ in range(2)]
     processes = [spawn.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in pairs]
@@ -238,13 +239,13 @@ def _report_peak(pipe: Any) -> None:
     cv2.setNumThreads(1)
     tasks = pipe.recv()
     n_records = run_tasks(tasks)
-    # Not ru_maxrss, which begins with that of the process that started this one.
+    # Not ru_maxrss, which begins with the value of the parent process.
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     pipe.send((n_records, int(peak.split()[1]) / 1024))
 
 
 def peak_memory(tasks: Sequence[ShardTask]) -> float:
-    """Return the highest resident memory, MiB, of a process that runs the tasks."""
+    """Return the highest resident memory, MiB, of a new process that runs the tasks."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_report_peak, args=(theirs,), daemon=True)
@@ -287,7 +288,7 @@ def _write_list(path: Path, pairs: Sequence[tuple[str, int]]) -> Path:
 
 
 def _unpacked(given: Path, work: Path, name: str) -> Path:
-    """Return a folder: the one given, or where an archive was unpacked."""
+    """Return the folder, or the folder of an unpacked archive."""
     if given.is_dir():
         return given
     with tarfile.open(given) as archive:
@@ -326,7 +327,7 @@ def small_images(given: Path | None, work: Path) -> Pictures:
 
 
 def _listed(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield the lines of a folder's list: list.txt or train.txt, else every image below it with label 0."""
+    """Yield the lines of a folder's list: list.txt or train.txt, else every image below the folder with label 0."""
     for name in ("list.txt", "train.txt"):
         if (folder / name).is_file():
             yield from Pictures("", folder / name, folder, 0).lines()

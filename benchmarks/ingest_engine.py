@@ -1,13 +1,13 @@
-"""With or without Spark: ``python benchmarks/ingest_engine.py [--json] [--images 100,...] [--rows 1000,...]``.
+"""Ingest with and without Spark: ``python benchmarks/ingest_engine.py [--json] [--images 100,...] [--rows 1000,...]``.
 
-Runs ``deepspark ingest`` with ``--engine process`` and ``--engine spark`` in turns, each as a process of its own,
-start included, on the same source with a new output each time. The images are JPEGs of 500x375 pixels in ten class
-folders, resized to 256x256; 200 pictures are drawn, the others are hard links to them. The tables are Parquet files
-of 20 numbers and a class, which ``auto`` reads without Spark up to 32 MiB. (Spark alone reads CSV, JSON and ORC.)
+Runs ``deepspark ingest`` with ``--engine process`` and ``--engine spark`` in turns. Each run is a new process with a
+new output, and the start counts. The images are JPEGs of 500x375 pixels in ten class folders, resized to 256x256. The
+benchmark draws 200 pictures; the others are hard links. The tables are Parquet files of 20 numbers and a class. ``auto``
+reads Parquet without Spark up to 32 MiB. (CSV, JSON and ORC always need Spark.)
 
-``ratio``: wall time of process / wall time of spark, of each round; the median of the rounds. Below 1 the process is
-the quicker engine. ``crossing``: the number of images at which the ratio is 1, between two measured numbers by
-logarithms. Another load on the machine changes both times of a round alike. Spark has all cores (``local[*]``).
+``ratio``: wall time of process / wall time of spark, median of the rounds. Below 1 the process is faster. ``crossing``:
+the number of images with ratio 1, interpolated by logarithms between two measured numbers. Other programs slow both
+runs of a round alike. Spark has all cores (``local[*]``).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def draw_pictures(folder: Path) -> list[Path]:
-    """Write different JPEGs: smoothed noise, which takes about as many bytes as a photograph."""
+    """Write different JPEGs of smoothed noise, as large as photographs."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     paths = []
@@ -121,7 +121,7 @@ def measure(sources: Mapping[tuple[str, int], Path], rounds: int) -> dict[tuple[
 
 
 def ingest_seconds(source: Path, output: Path, engine: str, options: Sequence[str]) -> float:
-    """Run the command and return how long it took."""
+    """Run the command and return the seconds."""
     command = [sys.executable, "-m", "deepspark_ops.command.cli", "ingest", str(source), "--output", str(output)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = time.monotonic()
@@ -139,7 +139,7 @@ def ingest_seconds(source: Path, output: Path, engine: str, options: Sequence[st
 
 
 def crossing(ratios: Mapping[int, float]) -> int | None:
-    """Return the number of images at which the ratio is 1; None if it is 1 nowhere between the measured numbers.
+    """Return the number of images with ratio 1; None if no two measured numbers enclose the ratio 1.
 
     Example:
         >>> crossing({100: 0.5, 1000: 0.5, 10_000: 2.0})

@@ -1,7 +1,7 @@
-"""A snapshot of a run with many workers: seconds to gather and to write, and the driver's memory. See ``scaling.py``.
+"""Measure a snapshot of many workers: seconds to gather and to write, and the driver's memory. See ``scaling.py``.
 
-The driver's parts are the real ones: the prepared run, the exchange server and the writer of snapshots. The workers are
-scripted: each takes grants, exchanges, and sends a solver history when a grant asks for a state. Nothing is computed.
+The driver's parts are real: the prepared run, the exchange server and the writer of snapshots. The workers are
+scripted: a worker takes grants, exchanges, and sends a solver history if a grant asks for the state. No net computes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ PAUSE_S = 0.2
 
 @dataclass(frozen=True)
 class LargeSnapshot:
-    """What was measured.
+    """Figures of a snapshot.
 
     Attributes:
-        n_workers: Their states are in the snapshot.
-        n_params: Of the net.
+        n_workers: Workers whose states are in the snapshot.
+        n_params: Parameters of the net.
         states_mib: All workers' states, as sent.
-        gather_s: From the driver's request until the server has all parts; workers go on meanwhile.
-        assemble_s: The driver writes Caffe's files and the run's state file.
-        assemble_cpu_s: The driver's processor time for it; the rest is the disk.
+        gather_s: From the driver's request until the server has all parts; workers go on.
+        assemble_s: Time in which the driver writes Caffe's files and the run's state file.
+        assemble_cpu_s: Processor time of ``assemble_s``; the remainder is the disk.
         driver_mib: The driver's resident memory before the snapshot: numpy, the net's layout, the mapped center.
-        driver_added_mib: What its peak adds while it writes.
-        server_added_mib: What the server's peak adds while it gathers.
+        driver_added_mib: Growth of the driver's peak while the driver writes.
+        server_added_mib: Growth of the server's peak while the server gathers.
         state_file_mib: The run's state file.
     """
 
@@ -65,7 +65,7 @@ class LargeSnapshot:
 def large_snapshot(
     prepared: PreparedRun, n_workers: int, *, n_processes: int = 2, n_threads: int = 16
 ) -> LargeSnapshot:
-    """Take one snapshot of a prepared run of ``n_workers``, as its driver."""
+    """Take a snapshot of a prepared run of ``n_workers``, as the run's driver."""
     run, start = prepared.run, plan_start(prepared.run)
     writer = snapshot_writer(run, start)
     with start_exchange(exchange_settings(prepared, start), start.center) as running:
@@ -108,7 +108,7 @@ def large_snapshot(
 
 
 class Memory:
-    """The resident memory of a process, and its peak from now on."""
+    """The resident memory of a process, and the peak since now."""
 
     def __init__(self, pid: int | str = "self") -> None:
         """Begin a new peak."""
@@ -126,7 +126,7 @@ class Memory:
 
 
 def _gathered(running: RunningExchange) -> int:
-    """Ask for a snapshot; return the snapshot's iteration when all parts are there."""
+    """Request a snapshot; return the snapshot's iteration when all parts have arrived."""
     running.control(TakeSnapshot())
     _wait(lambda: bool(running.poll().snapshots), "the parts of the snapshot")
     return running.poll().snapshots[-1]
@@ -142,7 +142,7 @@ def _wait(is_so: Any, event: str) -> None:
 
 
 def _work(address: ExchangeAddress, workers: Sequence[int], n_threads: int, over: Any) -> None:
-    """Train as some workers, without arithmetic, until the parent says that it is over."""
+    """Train as some workers, without arithmetic, until the parent sends the end."""
     links = {worker: connect(address) for worker in workers}
     shares = [list(workers)[first::n_threads] for first in range(n_threads)]
     with ThreadPoolExecutor(n_threads) as threads:

@@ -1,16 +1,16 @@
-"""What layers cost that TensorFlow lacks, beside their plain TensorFlow neighbours: ``python benchmarks/layers.py``.
+"""Time layers that TensorFlow lacks beside similar layers of TensorFlow: ``python benchmarks/layers.py``.
 
-Each pair is one layer of ours, built from its prototxt, and the nearest thing that TensorFlow has by itself, with as
-many values or multiply-adds, forward and backward (gradients of the input, and of the weights where there are some).
-Both run in this process in turns; reported are the medians of the rounds, in milliseconds of time and of processor
-time, and their ratios. Promised: no ratio above 1.5.
+A pair is a layer of this project, built from a prototxt, and the most similar layer of TensorFlow. Both have the same
+number of values or multiply-adds, forward and backward (gradients of input and weights). Both run in this process in
+turns. Figures are medians of the rounds in milliseconds, wall time and processor time, and their ratios. The bar: no
+ratio above 1.5.
 
   lrn_within      LRN within channels       tf.nn.lrn, which goes across channels
-  pool_max_ceil   MAX pooling, rounded up   VALID pooling of an image that has the same number of windows
+  pool_max_ceil   MAX pooling, rounded up   VALID pooling of an image with the same number of windows
   pool_ave_ceil   AVE pooling, rounded up   likewise
   pool_ave_pad    padded AVE pooling        SAME pooling, which does not count the padding
-  pool_ave_pad_stride  likewise, stride 2   VALID pooling with as many windows
-  conv_group_*    AlexNet's convolutions    a convolution without groups of as many multiply-adds
+  pool_ave_pad_stride  likewise, stride 2   VALID pooling with the same number of windows
+  conv_group_*    AlexNet's convolutions    a convolution without groups, with the same number of multiply-adds
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ BATCH = 16
 
 Values = tf.Tensor
 Layer = Callable[..., Values]
-"""Takes the image (N, H, W, C) and the weights, if there are some; returns (N, H', W', C')."""
+"""Layer of an image (N, H, W, C) and optional weights; returns (N, H', W', C')."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One comparison.
+    """A comparison.
 
     Attributes:
-        prototxt: Our layer, without name, bottom and top.
-        image: Its input (C, H, W).
+        prototxt: Layer of this project, without name, bottom and top.
+        image: Input of this layer (C, H, W).
         neighbour: TensorFlow's layer.
-        neighbour_image: Its input (H, W, C).
-        neighbour_weights: Its kernels (kh, kw, in, out), or None.
+        neighbour_image: Input of TensorFlow's layer (H, W, C).
+        neighbour_weights: Shape of the kernels (kh, kw, in, out), or None.
     """
 
     prototxt: str
@@ -69,7 +69,7 @@ def _conv(image: Values, kernels: Values) -> Values:
 
 
 def _grouped(image: tuple[int, int, int], n_outputs: int, kernel: int) -> Pair:
-    """Two groups read half of the channels each: as many multiply-adds as half of the outputs without groups."""
+    """Return a convolution of two groups. Each group reads half of the channels, so half of the outputs without groups match."""
     channels, height, width = image
     text = f"num_output: {n_outputs} kernel_size: {kernel} pad: {kernel // 2} group: 2 bias_term: false"
     return Pair(
@@ -119,7 +119,7 @@ PAIRS = {
 
 
 def our_layer(pair: Pair) -> tuple[Layer, tuple[int, ...] | None]:
-    """Return our layer and the shape of its weights, or None."""
+    """Return the layer of this project, and the shape of the weights or None."""
     dims = " ".join(f"dim: {extent}" for extent in (BATCH, *pair.image))
     net = build_net_spec(
         parse_net(
@@ -139,7 +139,7 @@ def our_layer(pair: Pair) -> tuple[Layer, tuple[int, ...] | None]:
 
 
 def compiled(layer: Layer, image: tuple[int, ...], weights: tuple[int, ...] | None) -> Callable[[], None]:
-    """Return one forward and backward pass on fixed random values."""
+    """Return a compiled forward and backward pass on fixed random values."""
     arguments = [tf.random.stateless_uniform((BATCH, *image), (1, 2))]
     if weights is not None:
         arguments.append(tf.random.stateless_normal(weights, (3, 4)))
@@ -147,7 +147,7 @@ def compiled(layer: Layer, image: tuple[int, ...], weights: tuple[int, ...] | No
     @tf.function(autograph=False)
     def both(*given: Values) -> list[Values]:
         top = layer(*given)
-        # A gradient of its own size, so that none can be folded.
+        # A gradient of the output's size, so that the compiler cannot fold a constant.
         gradients = tf.gradients(top, list(given), top)
         return [tf.reduce_max(gradient) for gradient in gradients]
 
@@ -161,7 +161,7 @@ def compiled(layer: Layer, image: tuple[int, ...], weights: tuple[int, ...] | No
 
 
 class Cost(NamedTuple):
-    """Milliseconds of one pass: of time, and of processor time, which a busy machine disturbs less."""
+    """Milliseconds of a pass, wall time and processor time. Other programs disturb processor time less."""
 
     ms: float
     cpu_ms: float

@@ -1,9 +1,9 @@
-"""Scripted workers against the real exchange server over loopback: grants, joins and memory. See ``scaling.py``.
+"""Measure the exchange server with scripted workers over loopback: grants, joins and memory. See ``scaling.py``.
 
-A worker asks for a grant of one minibatch and returns it, once a second, by the links that real workers use; nothing is
-computed. Vectors move only with ``exchanges``. The workers of a process take turns in a few threads. Each is due at a
-moment of its own, so a server that is late is asked no less often. On a machine without idle cores, the latencies hold
-the waits of these threads for a core, too; the server's processor time for a round does not.
+Once a second a worker takes a grant of one minibatch and returns the grant, by the links of real workers. No net
+computes. Vectors move only with ``exchanges``. The workers of a process share a few threads in turns. Each worker has a
+fixed moment in each second, so a slow server gets the same number of requests. On a machine without idle cores the
+latencies include the waits of these threads for a core. The server's processor time of a round does not include them.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ START_LIMIT_S = 300.0
 
 @dataclass(frozen=True)
 class ManyWorkers:
-    """What was measured.
+    """Figures of a measurement.
 
     Attributes:
-        n_workers: Connected at once.
-        protection: Of the connections.
-        n_params: Floats that each round pushes and pulls; 0: grants alone.
-        joins_per_s: New workers, from the first to the last: connection, handshake, description, join.
-        server_ms_per_join: The server's processor time for it. The workers' part takes another core.
-        grants_per_s: Given and returned again.
-        grant_p50_ms: From the request to its answer, half of the requests.
-        grant_p99_ms: Likewise, 99 of 100.
-        round_p99_ms: From the moment at which a worker was due until it had returned its last grant and has a new one;
-            99 of 100. Waiting of this script for a core is in it.
-        server_kib_per_worker: Resident memory of the server's process that came with the workers.
-        server_cpu_share: Of one core, while grants were given.
-        server_us_per_round: The server's processor time for an acknowledgement, a grant and, with ``n_params``, an
-            exchange. Its inverse is the most rounds a second of a server that has a core.
-        lost_grants: Given and never counted as done, or given twice.
+        n_workers: Connected workers.
+        protection: Protection of the connections.
+        n_params: Floats that a round pushes and pulls; 0: grants alone.
+        joins_per_s: New workers per second: connection, handshake, description, join.
+        server_ms_per_join: The server's processor time of a join. The worker's part takes another core.
+        grants_per_s: Grants that workers took and returned.
+        grant_p50_ms: From the request to the answer, median.
+        grant_p99_ms: Likewise, 99th percentile.
+        round_p99_ms: From a worker's due moment until the worker has a new grant, 99th percentile. The time includes
+            waits of this script for a core.
+        server_kib_per_worker: Growth of the server's resident memory per worker.
+        server_cpu_share: Share of a core during the grants.
+        server_us_per_round: The server's processor time of an acknowledgement, a grant and, with ``n_params``, an
+            exchange. The inverse is the largest number of rounds a second of a server with a core.
+        lost_grants: Grants that the clock never counted, or that two workers had.
     """
 
     n_workers: int
@@ -85,12 +85,12 @@ def many_workers(
     """Measure ``n_workers`` for some seconds.
 
     Args:
-        n_workers: Connected at once.
+        n_workers: Connected workers.
         seconds: Rounds of each worker.
-        protection: Of the connections.
-        exchanges: Length of the vector that each round exchanges; 0: none.
-        n_processes: Of workers.
-        n_threads: Of each process.
+        protection: Protection of the connections.
+        exchanges: Length of the vector that a round exchanges; 0: none.
+        n_processes: Processes for the workers.
+        n_threads: Threads of a process.
     """
     n_params = exchanges or N_PARAMS
     with tempfile.TemporaryDirectory() as folder:
@@ -174,7 +174,7 @@ def _work(
 def _rounds(
     links: dict[int, WorkerLink], vectors: dict[int, Vector], start: float, seconds: float
 ) -> list[tuple[int, float, float]]:
-    """Take a grant and return the one before once a second for each worker; returns step and seconds of each."""
+    """Return a grant and take the next once a second for each worker; return step and seconds of each round."""
     rounds = []
     held: dict[int, Grant] = {}
     for second in range(int(seconds)):

@@ -1,15 +1,15 @@
-"""A multilayer perceptron beside Spark MLlib's on the same data. ``python benchmarks/mllib.py --data table``.
+"""Train a multilayer perceptron beside Spark MLlib on the same data: ``python benchmarks/mllib.py --data table``.
 
   digits  784 inputs (digits of examples/digits, scaled to 28 x 28), 1,000 sigmoid units, 10 classes
   table   1,000,000 rows of 30 numbers, made here, 100 sigmoid units, 2 classes
 
-The net is the one that MLlib's ``MultilayerPerceptronClassifier`` builds. MLlib is fitted first, with its own L-BFGS
-and its data cached; then ``sync``, ``local_sgd`` and ``lbfgs`` train the same net with the same number of threads, and
-the time counts until a test shows the accuracy that MLlib ended with. To ``lbfgs`` a minibatch is no more than the
-portion in which it goes through the training set, so it gets larger ones.
+MLlib's ``MultilayerPerceptronClassifier`` and this project train the same net. First MLlib fits with its own L-BFGS on
+cached data. Then ``sync``, ``local_sgd`` and ``lbfgs`` train with the same number of threads until a test shows MLlib's
+final accuracy. ``lbfgs`` has larger minibatches, because its minibatch is only a part of a pass over the training set.
 
-MLlib's time is that of ``fit`` alone. Ours is that from the start of the stage's own work (Spark is starting by then)
-to the test: start of workers, TensorFlow and compilation are in it; the time of training alone stands beside it.
+MLlib's time is the time of ``fit`` alone. The time of this project is from the start of the stage's work to the test:
+start of workers, TensorFlow and compilation count, and the start of Spark overlaps. A further column has the time of
+training alone.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from deepspark_ops.shards.reader import open_dataset
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples" / "digits" / "digits8x8-images-idx3-ubyte.gz"
 MEAN, SCALE = 77.0, 0.0117
-"""Of the digits' pixels: they end near mean 0 and deviation 1, for ours and for MLlib."""
+"""Mean and scale of the digits' pixels: pixels get a mean near 0 and a deviation near 1 on both sides."""
 ROUNDING = 1e-6
 """Ours count an accuracy in float32."""
 PART_ROWS, TRAIN_PARTS, TEST_PARTS, COLUMNS = 50_000, 20, 1, 30
 
 Part = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
-"""Samples (n, inputs) and their labels (n,)."""
+"""Samples (n, inputs) and labels (n,)."""
 
 
 class Lengths(NamedTuple):
-    """Samples of a minibatch, minibatches of a run, of which the time is a part, and of the clock between two tests."""
+    """Samples of a minibatch, minibatches of a run, and minibatches between two tests."""
 
     batch: int
     minibatches: int
@@ -57,14 +57,14 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What is learned, and how long ours may take.
+    """A learning task and the lengths of runs.
 
     Attributes:
         layers: Sizes: inputs, hidden units, classes.
-        lengths: Of stochastic runs.
-        lbfgs_lengths: Of runs of lbfgs, a test after every pass.
-        solver: What the solver file says of updates; lbfgs makes its own.
-        data_layer: Prototxt of a data layer without its phase, %(source)s and %(batch)d to be put in.
+        lengths: Lengths of stochastic runs.
+        lbfgs_lengths: Lengths of runs of lbfgs, with a test after every pass.
+        solver: The solver's fields of updates; lbfgs ignores them.
+        data_layer: Prototxt of a data layer without the phase, with %(source)s and %(batch)d.
     """
 
     layers: tuple[int, int, int]
@@ -74,7 +74,7 @@ class Task:
     data_layer: str
 
     def lengths_for(self, strategy: str) -> Lengths:
-        """Return those of a strategy's run."""
+        """Return the lengths of a strategy's run."""
         return self.lbfgs_lengths if strategy == "lbfgs" else self.lengths
 
 
@@ -116,14 +116,14 @@ snapshot_prefix: "mlp" random_seed: 1
 
 @dataclass(frozen=True)
 class Row:
-    """One trainer.
+    """A trainer's figures.
 
     Attributes:
         trainer: ``mllib`` or the strategy.
-        accuracy: On the test split; of ours, where the time was taken, or the best if it was not reached.
-        seconds: Until then, with start and compilation; None if it was not reached.
-        training_s: From the first minibatch to then.
-        minibatches: Of the clock, until then; of MLlib 0.
+        accuracy: On the test split, at the end of ``seconds``; the best accuracy if the run missed MLlib's.
+        seconds: Time to MLlib's accuracy, with start and compilation; None if the run missed this accuracy.
+        training_s: Likewise, from the first minibatch.
+        minibatches: Clock at MLlib's accuracy; 0 for MLlib.
     """
 
     trainer: str
@@ -134,9 +134,9 @@ class Row:
 
 
 def table_part(index: int) -> Part:
-    """Return one part of the table, the same on every call: normal numbers, labelled by a net of 20 hidden units.
+    """Return a part of the table, equal in every call: normal numbers, labelled by a net of 20 hidden units.
 
-    The labels of rows near its boundary are drawn: nobody reaches 1, and a straight boundary gets 0.90.
+    Labels near the boundary are random: no model reaches 1, and a linear boundary reaches 0.90.
     """
     teacher, rng = np.random.default_rng(0), np.random.default_rng((1, index))
     inward, outward = teacher.standard_normal((COLUMNS, 20)), teacher.standard_normal(20)
@@ -147,16 +147,16 @@ def table_part(index: int) -> Part:
 
 
 class Digits:
-    """The digits, ingested; MLlib gets what the net's transform makes of them."""
+    """The ingested digits; MLlib reads the output of the net's transform."""
 
     def __init__(self, folder: Path) -> None:
-        """Ingest them."""
+        """Ingest the digits."""
         self.dataset = folder / "digits"
         ingest = IngestConfig(source=DIGITS, output=self.dataset, resize_height=28, resize_width=28, max_pixel=16)
         run_job("deepspark_ops.ingest.spark_job", ingest, on_line=lambda level, text: None)
 
     def parts(self, split: str) -> list[Part]:
-        """Return one split, shard by shard."""
+        """Return a split, shard by shard."""
         found = open_dataset(DatasetPaths(self.dataset).split(split))
         parts = [found.read(index, 0, shard.n_samples) for index, shard in enumerate(found.shards)]
         return [
@@ -165,7 +165,7 @@ class Digits:
         ]
 
     def source(self, split: str) -> str:
-        """Return what a data layer reads it from: the dataset, which the stage puts there."""
+        """Return the source of a data layer: empty, because the stage inserts the dataset."""
         return "-"
 
 
@@ -175,7 +175,7 @@ class Table:
     dataset = None
 
     def __init__(self, folder: Path) -> None:
-        """Write the files and their lists."""
+        """Write the files and the lists of files."""
         self._lists = {"train": folder / "train.txt", "test": folder / "test.txt"}
         for split, listed in self._lists.items():
             names = []
@@ -186,12 +186,12 @@ class Table:
             listed.write_text("".join(f"{folder / name}\n" for name in names), encoding="utf-8")
 
     def parts(self, split: str) -> Iterator[Part]:
-        """Return one split, part by part."""
+        """Return a split, part by part."""
         first, count = (0, TRAIN_PARTS) if split == "train" else (TRAIN_PARTS, TEST_PARTS)
         return map(table_part, range(first, first + count))
 
     def source(self, split: str) -> str:
-        """Return what a data layer reads it from."""
+        """Return the source of a data layer."""
         return str(self._lists[split])
 
 
@@ -199,7 +199,7 @@ Data = Digits | Table
 
 
 def fit_mllib(task: Task, data: Data, n_threads: int, max_iter: int) -> Row:
-    """Fit MLlib's classifier; its data are in memory before the clock starts."""
+    """Fit MLlib's classifier; the data are in memory before the clock starts."""
     from pyspark.ml.classification import MultilayerPerceptronClassifier
     from pyspark.ml.linalg import Vectors
     from pyspark.sql import SparkSession
@@ -245,7 +245,7 @@ def write_solver(folder: Path, task: Task, data: Data, lengths: Lengths) -> Path
 def train_ours(
     task: Task, data: Data, folder: Path, strategy: str, *, n_workers: int, lengths: Lengths, target: float
 ) -> Row:
-    """Train with one strategy; see when a test first shows the target."""
+    """Train with a strategy; return the row of the first test that shows the target."""
     folder.mkdir(parents=True)
     config = TrainConfig(
         solver=write_solver(folder, task, data, lengths),
@@ -271,7 +271,7 @@ def row_of(strategy: str, events: Sequence[Event], target: float) -> Row:
 
 
 def main() -> int:
-    """Run it; prints a table or JSON. Returns 1 if a strategy did not reach MLlib's accuracy in less time."""
+    """Train and print a table or JSON. Return 1 if a strategy did not reach MLlib's accuracy in less time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--data", choices=sorted(TASKS), default="digits", help="what is learned")

@@ -1,9 +1,9 @@
-"""Does ``deepspark plan`` foretell what happens? ``python benchmarks/plan.py [--json] [--nets lenet,cifar10_quick]``.
+"""Compare ``deepspark plan`` with measured runs: ``python benchmarks/plan.py [--json] [--nets lenet,cifar10_quick]``.
 
-Runs 1, 2 and 4 workers on this machine, each a process with the real net, data, worker loop and exchange (no Spark, no
-Airflow), and reads images/s in the steady state off the clock. Then predicts the same from the time of a minibatch of
-the one-worker run, from what ``benchmarks/exchange.py`` measures of shared memory and of a control call, and from the
-number of cores. The one-worker row checks the exchange's part alone; the others are foretold.
+Runs 1, 2 and 4 workers on this machine, without Spark and Airflow. Each worker is a process with the real net, data,
+worker loop and exchange. The clock shows images/s in the steady state. Then the script predicts images/s from three
+inputs: the step time of the run with one worker, the rates of ``benchmarks/exchange.py``, and the number of cores. The
+row of one worker checks the part of the exchange alone. The other rows check the prediction.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ EXCHANGE_ROUND_S = 0.1
 
 @dataclass(frozen=True)
 class Row:
-    """One number of workers, images/s over all of them; ``error`` is predicted / measured - 1.
+    """Images/s of a number of workers; ``error`` is predicted / measured - 1.
 
-    ``step_ms`` and ``worker_cores`` are those of the one-worker run, from which the others are predicted.
+    ``step_ms`` and ``worker_cores`` come from the run with one worker, and the other rows are predicted from both.
     """
 
     net: str
@@ -61,7 +61,7 @@ class Row:
 
 
 def work(run_dir: str, worker: int, address: ExchangeAddress) -> None:
-    """Run one worker until it is ended; a process of its own."""
+    """Run a worker in this process until the process is killed."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     from deepspark_ops.train.worker.process import run_worker
     from deepspark_ops.train.worker.task import WorkerTask
@@ -104,7 +104,7 @@ def measure(
 
 
 def cpu_seconds(crew: list[BaseProcess]) -> float:
-    """Return the processor time that processes have taken so far, all their threads together."""
+    """Return the processor time of the processes, summed over all threads."""
     fields = [Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split() for process in crew]
     return sum(int(found[11]) + int(found[12]) for found in fields) / os.sysconf("SC_CLK_TCK")
 
@@ -145,7 +145,7 @@ def foretell(
 
 
 def compare_net(net: str, dataset: Path, options: argparse.Namespace) -> list[Row]:
-    """Measure and predict one net."""
+    """Measure and predict a net."""
     counts = sorted({1, *(int(count) for count in options.workers.split(","))})
     measured: dict[int, float] = {}
     step_s = busy = 0.0

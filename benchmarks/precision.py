@@ -1,13 +1,13 @@
-"""Training in float32, bfloat16 and float16: ``python benchmarks/precision.py [--json] [--data cifar10_full.tar.gz]``.
+"""Train in float32, bfloat16 and float16: ``python benchmarks/precision.py [--json] [--data cifar10_full.tar.gz]``.
 
-Speed: every precision is a process of its own that compiles, warms up and then waits; all are pinned to the same cores,
-and the rounds take turns, so that a busy machine slows all of them. A round is some steps from numpy arrays in memory.
-Reported are the medians of the rounds in images per second of time and of processor time, and the ratios to float32 of
-the same round's neighbour: the median over the rounds of rate / float32's rate.
+Speed: each precision is a process that compiles, warms up and waits. All processes are pinned to the same cores and take
+turns, so other programs slow all precisions alike. A round is some steps on numpy arrays in memory. Figures are medians
+of the rounds: images per second, and images per second of processor time. The ratio of a round is rate / float32's rate
+in the same round, and the median over the rounds counts.
 
-Accuracy (with --data): cifar10_quick by the example's first solver, the same batches and seed in each precision; the
-share of the 10,000 test images that the last parameters label rightly, computed in float32. The archive holds JPEG
-files, train.txt and test.txt, as examples/cifar10/README.md says.
+Accuracy (with --data): cifar10_quick by the example's first solver, with the same batches and seed in each precision.
+The figure is the share of the 10,000 test images that the last parameters label rightly, computed in float32. The
+archive holds JPEG files, train.txt and test.txt (examples/cifar10/README.md).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Net:
-    """One net to train.
+    """A net to train.
 
     Attributes:
-        prototxt: Its definition.
+        prototxt: File of the net.
         image: Caffe shape of a sample.
-        n_classes: Labels are drawn from 0 to n_classes - 1.
+        n_classes: Labels are random from 0 to n_classes - 1.
         batch_size: Images per step, in place of the file's.
         calls: Graph calls per round.
         steps: Steps per graph call.
@@ -65,7 +65,7 @@ NETS = {
 
 
 def training_of(net: Net, precision: str, n_threads: int, solver: str) -> tuple[Any, Any]:
-    """Return the compiled training step and its first state."""
+    """Return the compiled training step and the first state."""
     from caffe_import.devices.compute_plan import ComputePlan
     from caffe_import.files.prototxt import parse_solver, read_net
     from caffe_import.net.initial_vector import initial_vector
@@ -84,7 +84,7 @@ def training_of(net: Net, precision: str, n_threads: int, solver: str) -> tuple[
 
 
 def serve_speed(name: str, precision: str, n_threads: int) -> None:
-    """Run as a contender's process: a round per input line, its seconds of time and of processor per output line."""
+    """Run as a contender: a round per input line; each output line has seconds and processor seconds."""
     net = NETS[name]
     function, state = training_of(net, precision, n_threads, SOLVER)
     rng = np.random.default_rng(0)
@@ -113,7 +113,7 @@ def serve_speed(name: str, precision: str, n_threads: int) -> None:
 
 
 def serve_accuracy(data: Path, precision: str, n_threads: int, n_steps: int) -> None:
-    """Train cifar10_quick and print its accuracy and the mean loss of the last 100 steps."""
+    """Train cifar10_quick; print accuracy and the mean loss of the last 100 steps."""
     from caffe_import.files.prototxt import read_net
     from caffe_import.net.net_spec import build_net_spec
     from caffe_import.tf_graph.predict import compile_forward
@@ -158,7 +158,7 @@ def read_split(archive: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Rate(NamedTuple):
-    """Images per second of time passed, and per second of processor time, which a busy machine disturbs less."""
+    """Images per second, and images per second of processor time. Other programs disturb processor time less."""
 
     per_s: float
     per_cpu_s: float
@@ -166,7 +166,7 @@ class Rate(NamedTuple):
 
 @dataclass
 class Contender:
-    """A process that trains one net in one precision; closed when the ``with`` block ends."""
+    """A process that trains a net in a precision; the end of the ``with`` block closes the process."""
 
     net: str
     precision: str
@@ -187,7 +187,7 @@ class Contender:
         self.process.wait()
 
     def rate(self) -> Rate:
-        """Train one round."""
+        """Train a round and return the rate."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -216,7 +216,7 @@ def pinned(cores: Sequence[int], *arguments: str) -> list[str]:
 
 
 def compare_speed(name: str, precisions: Sequence[str], cores: Sequence[int], n_rounds: int) -> dict[str, Any]:
-    """Run all precisions on one net in turns."""
+    """Run all precisions of a net in turns."""
     with ExitStack() as stack:
         contenders = {p: stack.enter_context(Contender(name, p, cores)) for p in precisions}
         rounds = [{p: contender.rate() for p, contender in contenders.items()} for _ in range(n_rounds)]
@@ -234,7 +234,7 @@ def compare_speed(name: str, precisions: Sequence[str], cores: Sequence[int], n_
 
 
 def accuracies(data: Path, precisions: Sequence[str], cores: Sequence[int], n_steps: int) -> dict[str, Any]:
-    """Train cifar10_quick in each precision, one after the other."""
+    """Train cifar10_quick in each precision in sequence."""
     found: dict[str, Any] = {"minibatches": n_steps}
     for precision in precisions:
         command = pinned(cores, "--serve-accuracy", str(data), precision, str(len(cores)), str(n_steps))

@@ -1,14 +1,14 @@
-"""Rate of ``evaluate`` and ``predict`` beside that of the bare graph: ``python benchmarks/predict.py [--json]``.
+"""Compare ``evaluate`` and ``predict`` with the bare graph: ``python benchmarks/predict.py [--json]``.
 
-  forward   the compiled net on one batch in memory, again and again, its scores brought back as numpy
-  evaluate  every sample of an ingested dataset read, transformed, hashed, scored, summed and written to
-            samples.parquet, as stage evaluate does
-  predict   every sample of that dataset through the exported SavedModel into a Parquet file, as ``deepspark predict``
+  forward   the compiled net on a batch in memory, again and again; scores come back as numpy
+  evaluate  every sample of an ingested dataset, as in the stage evaluate: read, transform, hash, score, sum, and write
+            samples.parquet
+  predict   every sample of the dataset through the exported SavedModel into a Parquet file, as ``deepspark predict``
 
-Nets: cifar10_quick on raw 32x32 images in LMDB, and CaffeNet on 256x256 JPEGs in LMDB. The three take turns in one
-process with all its cores; reported are medians over the rounds, in images per second of time and of processor time,
-and what the process held in memory at most. The promise: ``evaluate`` and ``predict`` reach 0.9 of ``forward``. On a
-machine with other work, look at the ratio of processor time.
+Nets: cifar10_quick on raw 32x32 images in LMDB, and CaffeNet on 256x256 JPEGs in LMDB. The three contenders take turns
+in a process with all cores. Figures are medians over the rounds: images per second, images per second of processor
+time, and the peak memory of the process. The bar: ``evaluate`` and ``predict`` reach 0.9 of ``forward``. On a busy
+machine, use the ratio of processor time.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ SOLVER = (
 
 @dataclass(frozen=True)
 class Net:
-    """One net.
+    """A net.
 
     Attributes:
-        prototxt: Its definition.
-        side: Of its square images, pixels.
+        prototxt: File of the net.
+        side: Pixels of a side of the square images.
         n_images: Images of a round.
-        batch_size: Of all three contenders.
+        batch_size: Batch size of all three contenders.
         encoded: Whether the dataset holds JPEGs.
     """
 
@@ -77,7 +77,7 @@ NETS = {
 }
 
 Round = Callable[[], int]
-"""Does its work and returns how many images it was."""
+"""Contender's action; returns the number of images."""
 
 
 class Rate(NamedTuple):
@@ -95,7 +95,7 @@ def measure(one_round: Round) -> Rate:
 
 
 def write_photographs(folder: Path, net: Net) -> Path:
-    """Write coloured blobs as JPEGs, and an image list of them; they compress like photographs."""
+    """Write JPEGs of coloured blobs, which compress like photographs, and an image list."""
     rng = np.random.default_rng(0)
     folder.mkdir()
     lines = []
@@ -110,7 +110,7 @@ def write_photographs(folder: Path, net: Net) -> Path:
 
 
 def make_dataset(work: Path, net: Net) -> Path:
-    """Ingest the images; its training and its test set are the same."""
+    """Ingest the images as training set and as test set."""
     images = write_photographs(work / "images", net)
     dataset = work / "dataset"
     config = IngestConfig(source=images, test_source=images, output=dataset, encoded=net.encoded, shuffle=False)
@@ -119,7 +119,7 @@ def make_dataset(work: Path, net: Net) -> Path:
 
 
 def make_run(work: Path, net: Net, dataset: Path) -> RunPaths:
-    """Make a run's folder with a snapshot of the weights that the fillers give."""
+    """Make a run's folder with a snapshot of the fillers' weights."""
     from deepspark_ops.train.setup.run_setup import prepare_run
 
     solver = work / "solver.prototxt"
@@ -143,7 +143,7 @@ def make_bundle(run: RunPaths) -> Path:
 
 
 def contenders(work: Path, net: Net, n_threads: int) -> dict[str, Round]:
-    """Make dataset, run and bundle; return the three, nothing of which has run yet."""
+    """Make dataset, run and bundle; return the three contenders before their first run."""
     dataset = make_dataset(work, net)
     run = make_run(work, net, dataset)
     evaluate = open_evaluation(run, net, n_threads)
@@ -169,7 +169,7 @@ def open_evaluation(run: RunPaths, net: Net, n_threads: int) -> dict[str, Round]
 
     def evaluate() -> int:
         for layer in samples.layers:
-            layer.samples.close()  # nothing is read from memory that an earlier round left
+            layer.samples.close()  # drop the memory cache of earlier rounds
         with tempfile.TemporaryDirectory() as rows:
             score_range(config, samples, tasks, answer, Path(rows))
         return samples.n_samples
@@ -194,7 +194,7 @@ def open_prediction(work: Path, bundle: Path, dataset: Path, net: Net, n_threads
 
 
 def compare(name: str, n_rounds: int, n_images: int | None = None) -> dict[str, Any]:
-    """Run the three on one net in turns; ``n_images``: of a round, if not as many as the net has."""
+    """Run the three contenders of a net in turns; ``n_images`` replaces the net's number of a round."""
     net = NETS[name] if n_images is None else replace(NETS[name], n_images=max(n_images, NETS[name].batch_size))
     n_threads = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="deepspark-predict-") as work:
@@ -218,7 +218,7 @@ def compare(name: str, n_rounds: int, n_images: int | None = None) -> dict[str, 
 
 
 def as_line(name: str, result: Mapping[str, Any]) -> str:
-    """Return a net's figures in one line."""
+    """Return a net's figures as a line."""
     rates = ", ".join(f"{label} {rate:,.0f}" for label, rate in result["images_per_s"].items())
     return (
         f"{name}: {rates} images/s; of forward: evaluate {result['evaluate_ratio']:.2f}, predict "

@@ -1,18 +1,18 @@
-"""Seconds from a fault to progress: ``python benchmarks/recovery.py [--json] [--rounds 3] [--faults worker,server]``.
+"""Measure seconds from a fault to progress: ``python benchmarks/recovery.py [--json] [--rounds 3] [--faults worker,server]``.
 
-Trains LeNet on the handwritten digits of examples/digits with two workers, kills a process by SIGKILL, and looks into
-the run's events for what came next:
+Trains LeNet on the handwritten digits of examples/digits with two workers, and kills a process by SIGKILL. The run's
+events then show the progress:
 
-  worker    a worker's process; until a loss of that worker in its new start
-  server    the exchange server; until the first loss of any worker that began after the kill
-  executor  an executor's JVM with its worker (master local-cluster[2,1,1024]); until a loss of that worker
-  jvm       the driver's JVM; the run fails, and is started again at once, as Airflow's next try is after its delay;
-            until the new run's clock is beyond its snapshot
+  worker    a worker's process; until a loss of the restarted worker
+  server    the exchange server; until the first loss of minibatches after the kill
+  executor  an executor's JVM with a worker (master local-cluster[2,1,1024]); until a loss of this worker
+  jvm       the driver's JVM: the run fails and starts again at once, as Airflow's next try starts after a delay;
+            until the new run's clock is beyond the snapshot
   driver    the driver's process, likewise
 
-``others_s`` is the longest time without a loss of the worker that was not hit (it has one every ten minibatches). A
-start of Spark or of TensorFlow is in all but the server's, so times depend on the machine and its load: ``start_s``,
-from the start of the run to the first losses of both workers, and the load average say what to compare them with.
+``others_s`` is the longest time without a loss of the other worker (a loss comes every ten minibatches). Spark or
+TensorFlow starts anew after all faults but the server's, so times depend on the machine and its load. Compare with
+``start_s``, from the start of the run to the first losses of both workers, and with the load average.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ DIGITS = ROOT / "examples" / "digits"
 TIMEOUT_S = 300.0
 DISPLAY = 10
 EXECUTORS = "local-cluster[2,1,1024]"
-"""A worker's name is its task's number; each has an executor of its own."""
+"""A worker's number is the number of its task; each worker has an executor."""
 
 
 class Training:
-    """A LeNet run as a process of its own."""
+    """A LeNet run in a process."""
 
     def __init__(self, folder: Path, dataset: Path, master: str) -> None:
-        """Start it, or go on with it."""
+        """Start or continue the run."""
         config = {
             "solver": str(DIGITS / "lenet_solver.prototxt"),
             "overrides": f"max_iter: 1000000 test_interval: 1000000 display: {DISPLAY} snapshot: 100",
@@ -78,7 +78,7 @@ class Training:
         return [event for event in read_events(self.paths.events) if event.kind == "loss" and event.time > since]
 
     def until(self, found: Callable[[], Any], what: str, *, may_end: bool = False) -> Any:
-        """Wait for something and return it."""
+        """Wait for a true value of ``read`` and return the value; ``event`` names the value in the message."""
         deadline = time.monotonic() + TIMEOUT_S
         while not (value := found()):
             ended = self.process.poll() is not None and not may_end
@@ -103,7 +103,7 @@ class Training:
 
 
 def recovery(fault: str, dataset: Path, folder: Path) -> dict[str, float]:
-    """Return seconds to progress after one fault, and the longest silence of the workers that were not hit."""
+    """Return the seconds from a fault to progress, and the longest silence of the other workers."""
     master = EXECUTORS if fault == "executor" else "local[2]"
     began = time.time()
     job = Training(folder, dataset, master)
@@ -146,7 +146,7 @@ def _of_server(job: Training, dataset: Path, folder: Path) -> dict[str, float]:
     clock = job.losses()[-1].clock
     began = time.time()
     os.kill(pid, signal.SIGKILL)
-    # A grant that was given before the kill may still be worked on; each worker's next one came from the new server.
+    # A worker may still compute a grant of the killed server; the worker's next grant comes from the new server.
     job.until(lambda: job.pids("deepspark_ops.exchange.server.process") not in ([], [pid]), "a new server")
     again = time.time()
     first = job.until(lambda: [one for one in job.losses(again) if one.clock > clock + 2 * DISPLAY], "a loss")[0]

@@ -1,19 +1,19 @@
-"""Is the list of 10,000 runs fast? ``python benchmarks/run_list.py [--json] [--runs 10000]``.
+"""Time the list of 10,000 runs: ``python benchmarks/run_list.py [--json] [--runs 10000]``.
 
-Makes the runs in a folder of its own: each with config, events, evaluation, tasks' notes, label and index, most of the
-files shared by hard links. Then new processes answer the list as the page does, without Airflow and its database; the
-best of ``--rounds`` counts. All figures are seconds of processor time:
+Makes runs in a new folder: each has config, events, evaluation, tasks' notes, label and index. Most files are hard
+links. New processes then answer the list as the page does, without Airflow and its database; the best of ``--rounds``
+counts. All figures are seconds of processor time:
 
-- ``first_s``: the first list of a new process, whose summaries come from the runs' index files (limit 1 s);
-- ``again_s``: the list once more;
+- ``first_s``: the first list of a new process, with summaries from the runs' index files (limit 1 s);
+- ``again_s``: the second list;
 - ``filter_s``: the list with a filter of three conditions (limit 0.3 s);
 - ``page_s``: the first page of a list as HTML, without the answer;
-- ``refresh_s``: the list for an open page that refreshes itself, from rows that such pages share;
-- ``overview_s``: the first answer of *Look over many* with 1,000 runs, and its page as HTML;
-- ``drawing_s``: the main thread of Chromium, from that page to the drawn scatter and parallel coordinates; 0 without
+- ``refresh_s``: the list for an open page that refreshes, from rows shared by such pages;
+- ``overview_s``: the first answer of *Look over many* with 1,000 runs, and the page as HTML;
+- ``drawing_s``: the main thread of Chromium, from this page to the drawn scatter and parallel coordinates; 0 without
   Chromium;
-- ``scatter_s``: both (limit 2 s);
-- ``twenty_pages``: share of a core for twenty open pages that refresh themselves (limit 0.1), by reckoning.
+- ``scatter_s``: the sum of both (limit 2 s);
+- ``twenty_pages``: share of a core for twenty open pages that refresh (limit 0.1), computed from ``refresh_s``.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from tests.reference.evaluations import evaluation, write_evaluation  # noqa: E4
 
 DAG = "deepspark_train"
 KINDS = 40
-"""Runs that differ; the other runs are copies."""
+"""Number of different runs; the other runs are copies."""
 LIMITS = {"first_s": 1.0, "filter_s": 0.3, "scatter_s": 2.0, "twenty_pages": 0.1}
 OPEN_PAGES = 20
 FILTER = "accuracy>0.9 and workers=2 and net~alex"
 
 
 def write_run(folder: Path, number: int) -> None:
-    """Write a finished run with all files that a list reads."""
+    """Write a finished run with all files of a list's row."""
     run = RunPaths(folder)
     run.stages.mkdir(parents=True)
     n_workers, strategy = 1 + number % 4, ("easgd", "sync", "local_sgd")[number % 3]

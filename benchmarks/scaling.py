@@ -1,17 +1,17 @@
-"""What a second worker adds, and what exchanging costs: ``python benchmarks/scaling.py [--json] [--net lenet ...]``.
+"""Measure the gain of a second worker and the cost of exchanges: ``python benchmarks/scaling.py [--json] [--net lenet]``.
 
-With ``--net`` alone, without names, nothing is trained. ``--scripted N`` (1,000): scripted workers at the real server
-(``many_workers.py``): grants in clear and in TLS, and exchanges of a small vector; 0: none. ``--snapshot N`` (100): a
-snapshot of LeNet with N scripted workers, the driver's memory and seconds (``large_snapshot.py``); 0: none.
+``--net`` without names trains no net. ``--scripted N`` (1,000; 0: none) connects scripted workers to the real server
+(``many_workers.py``): grants in clear and in TLS, and exchanges of a small vector. ``--snapshot N`` (100; 0: none) takes
+a snapshot of LeNet with N scripted workers: the driver's memory and seconds (``large_snapshot.py``).
 
     python benchmarks/scaling.py --json --net --seconds 20
 
-The real worker loop, data reading from a raw LMDB and the real exchange server, without Spark and Airflow: one process
-a worker, pinned to a core of its own with one TensorFlow thread, tau fixed. Each case is measured for some seconds from
-the moment its workers have warmed up; the rounds take one and two workers in turn, and ratios are medians.
+The worker loop, the reading of a raw LMDB and the exchange server are real, without Spark and Airflow. A worker is a
+process, pinned to a core, with one TensorFlow thread and fixed tau. Each case is measured for some seconds after the
+warm-up of the workers. The rounds take one and two workers in turn, and ratios are medians.
 
-  scaling         images/s of two workers over those of one
-  exchange_share  of the two workers' time, waiting for data included: grants, exchanges, acknowledgements
+  scaling         images/s of two workers / images/s of one worker
+  exchange_share  share of the two workers' time, with waits for data: grants, exchanges, acknowledgements
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Net:
     """A net to train.
 
     Attributes:
-        prototxt: Its definition; data layers are pointed at random images.
+        prototxt: File of the net; data layers read random images.
         image: Caffe shape of a sample.
-        n_classes: Labels are below.
-        n_images: In the LMDB.
+        n_classes: Labels are smaller than this number.
+        n_images: Images in the LMDB.
         base_lr: Small: random labels teach nothing.
-        batch_size: Instead of the net's own in training, where one of those takes a core half a minute.
+        batch_size: Replaces the net's batch size if a batch would take a core half a minute.
     """
 
     prototxt: str
@@ -80,7 +80,7 @@ NETS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement."""
+    """A measurement."""
 
     net: str
     n_workers: int
@@ -99,7 +99,7 @@ def write_images(folder: Path, net: Net) -> None:
 
 
 def solver_for(name: str, folder: Path) -> Path:
-    """Write the net with the random images as its data, and a solver that never ends."""
+    """Write the net with random images as data, and a solver without an end."""
     net = NETS[name]
     images = folder / "images"
     if not images.exists():
@@ -131,7 +131,7 @@ def worker_process(task: WorkerTask, address: ExchangeAddress, core: int) -> Non
 
 
 def config_for(name: str, n_workers: int, folder: Path, **options: Any) -> TrainConfig:
-    """Return the config of a run in a folder of its own."""
+    """Return the config of a run in a new folder."""
     return TrainConfig(
         solver=solver_for(name, folder),
         run_dir=Path(tempfile.mkdtemp(prefix=f"{n_workers}-", dir=folder)) / "run",
@@ -142,7 +142,7 @@ def config_for(name: str, n_workers: int, folder: Path, **options: Any) -> Train
 
 
 def measure(name: str, n_workers: int, comm_period: int, folder: Path, warm_s: float, seconds: float) -> Case:
-    """Train one net with some workers and watch it for some seconds."""
+    """Train a net with some workers and measure for some seconds."""
     prepared = prepare_run(config_for(name, n_workers, folder, comm_period=comm_period))
     run, start = prepared.run, plan_start(prepared.run)
     throughput = Throughput(run.images_per_step())
@@ -164,7 +164,7 @@ def measure(name: str, n_workers: int, comm_period: int, folder: Path, warm_s: f
             time.sleep(warm_s)
             began, ends, at_start = time.time(), time.monotonic() + seconds, exchange.poll().acknowledged
             while time.monotonic() < ends:
-                # From one acknowledgement to another: a grant of a large net takes a good part of the time.
+                # From an acknowledgement to a later acknowledgement: a grant of a large net takes a good part of the time.
                 if (done := exchange.poll().acknowledged) > at_start:
                     throughput.see(time.monotonic(), done)
                 time.sleep(POLL_S)
@@ -234,7 +234,7 @@ def scripted_rows(n_workers: int, seconds: float, n_in_snapshot: int) -> dict[st
 
 
 def summary(cases: list[Case]) -> dict[str, object]:
-    """Return the figures that are compared with their goals, by net."""
+    """Return the figures that have bars, by net."""
     found: dict[str, object] = {}
     for name in dict.fromkeys(case.net for case in cases):
         one, two = ([c for c in cases if (c.net, c.n_workers) == (name, n)] for n in (1, 2))

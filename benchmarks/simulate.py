@@ -1,8 +1,8 @@
-"""What a virtual cluster costs beside its arithmetic: ``python benchmarks/simulate.py SOLVER --dataset D``.
+"""Measure the overhead of a virtual cluster: ``python benchmarks/simulate.py SOLVER --dataset D``.
 
-One run for each of ``--workers``, in a process of its own: the share of the processor time in which nets computed (the
-promise: 0.9), from each worker's third period on, milliseconds of processor time a minibatch, and the process's largest
-memory in MiB (the promise: 64 workers of cifar10_quick in 4,096).
+Each number of ``--workers`` is a run in a new process. Figures, from each worker's third period on: the share of
+processor time in which nets compute (bar: 0.9), and milliseconds of processor time a minibatch. The third figure is the
+peak memory of the process in MiB (bar: 4,096 with 64 workers of cifar10_quick).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deepspark_ops.config.commands.simulate import VirtualRunConfig
 
 
 def measure(solver: Path, dataset: Path, n_workers: int, comm_period: int | str, steps: int) -> dict[str, Any]:
-    """Run it and return the figures."""
+    """Make the run and return the figures."""
     from deepspark_ops.simulation.virtual_run import VirtualModel, run_virtual
     from deepspark_ops.train.worker.net.tf_model import TfModel
 
@@ -35,7 +35,7 @@ def measure(solver: Path, dataset: Path, n_workers: int, comm_period: int | str,
         report = real(model, **options)
         ended = time.process_time()
         counts[0] += 1
-        if counts[0] == 2 * n_workers:  # graphs are optimised in their first calls
+        if counts[0] == 2 * n_workers:  # the first calls optimise graphs
             times[0] = ended
         elif counts[0] > 2 * n_workers:
             computing += ended - began

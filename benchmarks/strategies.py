@@ -1,11 +1,12 @@
-"""Every strategy on real data at one clock: accuracy, time, bytes sent. ``python benchmarks/strategies.py [--json]``.
+"""Compare every strategy on real data after the same minibatches: ``python benchmarks/strategies.py [--json]``.
 
-Each cell is a run of stage train (Spark tasks, the exchange's server, real data) followed by stage evaluate on the
-test split; every option but the strategy and the number of workers has its default. With one worker there is nobody
-to meet and all strategies are one run. ``--results`` keeps what is done, cell by cell: an interrupted benchmark goes
-on; a cell with another number of minibatches is run anew, and a failed one with ``--again``. ``--write`` turns the
-results into their part of ``docs/evidence/strategies.md`` and ``strategies.png`` (the picture needs Chromium);
-``benchmarks/defaults.py`` writes the rest, from runs in virtual time.
+A cell is a run of the stage train (Spark tasks, exchange server, real data), then of the stage evaluate on the test
+split. Every option has its default, except strategy and number of workers. All strategies are the same run with one
+worker. ``--results`` keeps the result of each cell, so an interrupted benchmark goes on. A cell with another number of
+minibatches runs anew, and a failed cell with ``--again``.
+
+``--write`` makes a part of ``docs/evidence/strategies.md`` and ``strategies.png`` from the results (the picture needs
+Chromium). ``benchmarks/defaults.py`` writes the other parts from runs in virtual time.
 
   lenet          LeNet on the digits of examples/digits, ingested into --work unless --digits names a dataset
   cifar10_quick  cifar10_quick on CIFAR-10, from the dataset that --cifar10 names (examples/cifar10/README.md)
@@ -41,7 +42,7 @@ DOCS = ROOT / "docs" / "evidence"
 BEGIN, END = "<!-- real begin -->", "<!-- real end -->"
 """Where the page has these runs."""
 TOLERANCE = 0.02
-"""A strategy that loses more than this share against one worker, with two, has the wrong defaults."""
+"""Largest share of accuracy that a strategy may lose with two workers; above, its defaults are wrong."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,11 @@ class Net:
     """A net to train.
 
     Attributes:
-        title: For the table.
-        solver: Its solver.
-        minibatches: Of a run.
-        batch_size: Images of each.
-        rate_drop: Share of the run after which the solver's rate falls to a tenth; 0 for a policy of its own.
+        title: Name in the table.
+        solver: File of the solver.
+        minibatches: Length of a run.
+        batch_size: Images of a minibatch.
+        rate_drop: Share of the run after which the solver's rate falls to a tenth; 0 for the policy of the solver.
     """
 
     title: str
@@ -71,21 +72,21 @@ NETS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One run.
+    """A run.
 
     Attributes:
         net: Key of NETS.
         strategy: Name; ``single_worker`` with one worker.
         workers: Number of workers.
-        minibatches: The clock at its end.
+        minibatches: Clock at the end.
         accuracy: Top-1 on the test split; None if the run failed.
-        train_s: Seconds of training, from the first minibatch seen done to the last.
-        exchanges: Of all workers.
-        sent_bytes: Between workers and center, both directions.
+        train_s: Seconds of training, from the first counted minibatch to the last.
+        exchanges: Exchanges of all workers.
+        sent_bytes: Bytes between workers and center, both directions.
         comm_period: tau at the end, mean over the workers.
-        staleness: Exchanges of others between two of one worker, mean over the loss lines.
-        failure: Why there is no result, else empty.
-        seed: Of the solver.
+        staleness: Other workers' exchanges between two exchanges of a worker, mean over the loss lines.
+        failure: Reason of a missing result, else empty.
+        seed: Seed of the solver.
     """
 
     net: str
@@ -103,12 +104,12 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Its name in the file of results."""
+        """Key in the file of results."""
         return f"{self.net}/{self.strategy}/{self.workers}" + (f"/{self.seed}" if self.seed > 1 else "")
 
 
 def overrides(net: Net, minibatches: int, seed: int) -> str:
-    """Return the solver's fields that make a run of this length: one test at its end, the rate's drop in proportion."""
+    """Return the solver fields of a run of this length: a test at the end, and the rate's drop in proportion."""
     text = f"max_iter: {minibatches} snapshot: {minibatches} test_interval: {minibatches} test_initialization: false"
     text += f" display: {max(1, minibatches // 20)} random_seed: {seed}"
     if net.rate_drop:
@@ -159,7 +160,7 @@ def measured(cell: Cell, accuracy: float, events: Sequence[Event]) -> Cell:
         accuracy=accuracy,
         train_s=round(images / end["images_per_s"], 1) if "images_per_s" in end else None,
         exchanges=end["exchanges"],
-        # Workers tell at their loss lines; the last exchanges come after the last line.
+        # Workers report with their loss lines; the last exchanges come after the last line.
         sent_bytes=round(sent / told * end["exchanges"]) if told else 0,
         comm_period=sum(periods.values()) / len(periods) if periods else 0.0,
         staleness=round(sum(stale) / len(stale), 2) if stale else 0.0,
@@ -169,7 +170,7 @@ def measured(cell: Cell, accuracy: float, events: Sequence[Event]) -> Cell:
 def cells_of(
     net: str, strategies: Sequence[str], workers: Sequence[int], minibatches: int, seeds: Sequence[int] = (1,)
 ) -> Iterator[Cell]:
-    """Yield the cells to run, one worker first: it is what the others are compared with."""
+    """Yield the cells to run; the cell of one worker comes first, because the other cells are compared with its accuracy."""
     for count in sorted(workers):
         names = dict.fromkeys(find_strategy(name).for_workers(count).name for name in strategies)
         for name in names:
@@ -178,7 +179,7 @@ def cells_of(
 
 
 def ingest_digits(work: Path) -> Path:
-    """Return the dataset of the digits, ingesting it if it is not there."""
+    """Return the dataset of the digits, and ingest a missing dataset."""
     folder = work / "digits"
     if not (folder / "dataset.json").exists():
         source = ROOT / "examples/digits/digits8x8-images-idx3-ubyte.gz"
@@ -191,13 +192,13 @@ class Results:
     """The file of results: key -> cell, rewritten after every run."""
 
     def __init__(self, path: Path) -> None:
-        """Read what is there."""
+        """Read the file of results."""
         self._path = path
         plain = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         self.cells = {key: Cell(**fields) for key, fields in plain.items()}
 
     def has(self, cell: Cell, *, again: bool) -> bool:
-        """Is this cell done, at this number of minibatches? A failed one is, unless it is to be tried ``again``."""
+        """Return whether the cell has a result with this number of minibatches; failures count unless ``retry_failed``."""
         found = self.cells.get(cell.key)
         return found is not None and found.minibatches == cell.minibatches and not (again and found.failure)
 
@@ -208,7 +209,7 @@ class Results:
         write_text_whole(self._path, json.dumps(plain, indent=1) + "\n")
 
     def of(self, net: str) -> dict[tuple[str, int], list[Cell]]:
-        """Return a net's cells, one per seed, by strategy and number of workers."""
+        """Return a net's cells by strategy and number of workers, a cell per seed."""
         found: dict[tuple[str, int], list[Cell]] = {}
         for cell in self.cells.values():
             if cell.net == net:
@@ -217,7 +218,7 @@ class Results:
 
 
 def mean_of(cells: Sequence[Cell]) -> Cell:
-    """Return the mean over seeds, of those that have a result; a failed one if none has."""
+    """Return the mean over the seeds with a result; a failed cell without such seeds."""
     sound = [cell for cell in cells if cell.accuracy is not None]
     if not sound:
         return cells[0]
@@ -237,7 +238,7 @@ def mean_of(cells: Sequence[Cell]) -> Cell:
 
 
 def table(net: str, seeds: Mapping[tuple[str, int], Sequence[Cell]]) -> list[str]:
-    """Return the markdown lines of one net: what was run, a row per strategy and number of workers, and verdicts."""
+    """Return the Markdown lines of a net: the runs, a row per strategy and number of workers, and verdicts."""
     cells = {key: mean_of(own) for key, own in seeds.items()}
     alone = cells.get((SINGLE_WORKER, 1))
     lengths = sorted({cell.minibatches for cell in cells.values()})
@@ -269,7 +270,7 @@ def table(net: str, seeds: Mapping[tuple[str, int], Sequence[Cell]]) -> list[str
 
 
 def verdict(cells: Mapping[tuple[str, int], Cell], alone: Cell | None) -> list[str]:
-    """Say, for each number of workers, which strategies lose more against one worker than they may with two."""
+    """Return the strategies, by number of workers, that lose more against one worker than two workers may lose."""
     if alone is None or alone.accuracy is None:
         return ["One worker has not been run: nothing to compare with."]
     least = alone.accuracy - TOLERANCE
@@ -299,7 +300,7 @@ def page(results: Results) -> str:
 
 
 def draw(results: Results, path: Path) -> bool:
-    """Draw accuracy and bytes by strategy to a PNG file; False where there is no Chromium to do it."""
+    """Draw accuracy and bytes by strategy into a PNG file; return False without Chromium."""
     import plotly.graph_objects as graph
     from plotly.subplots import make_subplots
 
@@ -378,12 +379,12 @@ def main() -> int:
 
 
 def canonical() -> list[str]:
-    """Return the strategies without their aliases."""
+    """Return the strategies without aliases."""
     return sorted({find_strategy(name).name for name in strategy_names()})
 
 
 def run_all(options: argparse.Namespace, results: Results) -> bool:
-    """Run the cells that have no result; whether all have one now."""
+    """Run the cells without a result; return whether all cells have a result."""
     options.work.mkdir(parents=True, exist_ok=True)
     workers, seeds = ([int(number) for number in text.split(",")] for text in (options.workers, options.seeds))
     n_runs, is_whole = 0, True

@@ -1,12 +1,14 @@
-"""Ingesting a table of floats beside Spark writing the same table as Parquet. ``python benchmarks/tables.py --json``.
+"""Ingest a table of floats beside Spark that writes the same table as Parquet: ``python benchmarks/tables.py --json``.
 
-A table of ``--rows`` x ``--columns`` float32 features and a label is made here, as Parquet files of normal numbers.
-Then, in turn and as often as ``--repeat`` says, Spark reads it and writes it as Parquet (by its defaults), and what
-``deepspark ingest`` runs makes HDF5 shards of it: split, shuffled, standardised. Both have the same cores and memory,
-and neither counts Spark's start: Spark writes a part of the table first, and ingestion's clock runs from the first look
-at the table to the last manifest. ``parquet_ratio`` is the rate of ingestion by that of writing, the median of the
-pairs; stderr says how far it is. 3,000,000 rows take some eight GB of disk and six minutes on two cores, most of them
-Spark's writing. ``largest_task_mib`` is the most memory that a process of Spark's Python tasks had while it ingested.
+The benchmark makes a table of ``--rows`` x ``--columns`` float32 features and a label: Parquet files of normal numbers.
+Then two programs take turns, ``--repeat`` times. Spark reads the table and writes Parquet with Spark's defaults.
+``deepspark ingest`` makes HDF5 shards of the table: split, shuffled, standardised. Both have the same cores and memory.
+The start of Spark does not count: Spark first writes a part of the table. Ingestion's clock runs from the first look at
+the table to the last manifest.
+
+``parquet_ratio`` is the rate of ingestion / the rate of writing, median of the pairs. ``largest_task_mib`` is the peak
+memory of a Python process of Spark during ingestion. stderr shows the progress. 3,000,000 rows take about eight GB of
+disk and six minutes on two cores, mostly for Spark's writing.
 """
 
 from __future__ import annotations
@@ -49,12 +51,12 @@ def write_source(folder: Path, n_rows: int, n_columns: int) -> None:
         rows = min(PART_ROWS, n_rows - start)
         columns = {name: rng.standard_normal(rows, np.float32) * 3 + 1 for name in names}
         columns["label"] = rng.integers(0, 2, rows)
-        # Nothing repeats in such numbers: a dictionary of them would cost as much as all the rest.
+        # Random numbers hardly repeat: a dictionary would cost as much as everything else.
         pq.write_table(pa.table(columns), folder / f"part-{part:05d}.parquet", use_dictionary=["label"])
 
 
 def main() -> int:
-    """Run it; prints a table or JSON. Returns 1 if ingestion has less than half the rate of writing."""
+    """Measure and print a table or JSON. Return 1 if ingestion has less than half the rate of writing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--rows", type=int, default=3_000_000)
@@ -100,7 +102,7 @@ def main() -> int:
 
 
 def _pair(context: object, source: Path, folder: Path, number: int, peaks: list[int]) -> tuple[float, float]:
-    """Return the seconds of writing and of ingesting, one after the other; note the memory of tasks in MiB."""
+    """Return the seconds of writing, then of ingesting; add the memory of tasks in MiB."""
     write = _write(context, source, folder / "written")
     _say(f"pair {number + 1}: written as Parquet in {write:.1f} s")
     began = time.monotonic()
@@ -116,7 +118,7 @@ def _pair(context: object, source: Path, folder: Path, number: int, peaks: list[
 
 
 def _write(context: object, source: Path, target: Path) -> float:
-    """Return the seconds in which Spark reads a table and writes it."""
+    """Return the seconds in which Spark reads and writes a table."""
     from pyspark.sql import SparkSession
 
     began = time.monotonic()
@@ -129,7 +131,7 @@ def _write(context: object, source: Path, target: Path) -> float:
 
 @contextmanager
 def _largest_task(peaks: list[int]) -> Iterator[None]:
-    """Note the most memory in MiB that a Python process of Spark had while the block ran."""
+    """Record the peak memory in MiB of Spark's Python processes during the block."""
     is_done = threading.Event()
 
     def look() -> None:
@@ -149,7 +151,7 @@ def _largest_task(peaks: list[int]) -> Iterator[None]:
 
 
 def _is_ours(status: Path) -> bool:
-    """Whether a process comes of this one."""
+    """Return whether a process descends from this process."""
     while (parent := re.search(r"PPid:\s+(\d+)", status.read_text())[1]) not in ("0", "1"):
         if int(parent) == os.getpid():
             return True

@@ -1,9 +1,9 @@
-"""Seconds from the command to the test that shows an accuracy: ``python benchmarks/time_to_accuracy.py [--json]``.
+"""Measure seconds from the command to a test with an accuracy: ``python benchmarks/time_to_accuracy.py [--json]``.
 
-``deepspark train`` with one and two workers, beside PyTorch and Keras scripts as their users write them, on both cores
-of the machine. All have the same samples, first weights, solver, rates of every minibatch and test points. Samples are
-ingested before; the scripts read the same samples as arrays. A contender ends at its last target, or with the schedule.
-The order of the contenders changes from round to round; reported are medians of the rounds.
+``deepspark train`` with one and two workers runs beside PyTorch and Keras scripts, written as their users do, on both
+cores of the machine. All have the same samples, first weights, solver, rates of every minibatch and test points.
+Ingestion runs before; the scripts read the same samples as arrays. A contender ends at the last target, or with the
+schedule. The order of the contenders changes from round to round. Figures are medians of the rounds.
 
   lenet          LeNet on the digits to 97.5 %, a test every 50 minibatches
   cifar10_quick  to 70 % and 73 %, a test every 250 minibatches; needs --cifar10 cifar10_full.tar.gz
@@ -42,7 +42,7 @@ from deepspark_ops.events import read_events  # noqa: E402
 from deepspark_ops.shards.reader import open_dataset  # noqa: E402
 
 TARGET = 1.5
-"""Seconds of the best peer by those of ours."""
+"""Smallest ratio: seconds of the best peer / seconds of this project."""
 LIMIT_S = 3600
 DEEPSPARK = str(Path(sys.executable).with_name("deepspark"))
 PEERS = {
@@ -56,7 +56,7 @@ PEERS = {
 
 @dataclass(frozen=True)
 class Course:
-    """A training, and the accuracies that it must reach.
+    """A training, and the accuracies to reach.
 
     Attributes:
         solver: The solver's file.
@@ -117,7 +117,7 @@ def first_times(tests: Iterator[tuple[float, float]], targets: Sequence[float], 
     """Return the seconds from ``started`` to the first test of each target; stop reading after the last target.
 
     Args:
-        tests: Time and accuracy of each test, as they come.
+        tests: Time and accuracy of each test, as the tests come.
         targets: Accuracies, ascending.
         started: Seconds since the epoch.
     """
@@ -133,7 +133,7 @@ def first_times(tests: Iterator[tuple[float, float]], targets: Sequence[float], 
 
 
 def script_tests(process: subprocess.Popen[str]) -> Iterator[tuple[float, float]]:
-    """Yield the tests that a script prints."""
+    """Yield the printed tests of a script."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("{"):  # libraries print, too
@@ -142,7 +142,7 @@ def script_tests(process: subprocess.Popen[str]) -> Iterator[tuple[float, float]
 
 
 def run_tests(process: subprocess.Popen[str], events: Path) -> Iterator[tuple[float, float]]:
-    """Yield the tests of a run, by its events."""
+    """Yield the tests of a run from the run's events."""
     n_read, ends = 0, time.monotonic() + LIMIT_S
     while time.monotonic() < ends:
         has_ended = process.poll() is not None
@@ -188,7 +188,7 @@ def seconds_to(name: str, contender: str, dataset: Path, folder: Path) -> list[f
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """End a contender that has shown its accuracy, and all of its processes."""
+    """End a contender and all processes below."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
     try:
@@ -226,7 +226,7 @@ def middle(times: Sequence[float | None]) -> float | None:
 
 
 def best_ratio(times: Mapping[str, float | None]) -> float | None:
-    """Return the best peer's seconds by our best; None where one side never reached the target."""
+    """Return the best peer's seconds / our best seconds; None if a side never reached the target."""
     run_times = [seconds for name, seconds in times.items() if name not in PEERS and seconds is not None]
     peer_times = [seconds for name, seconds in times.items() if name in PEERS and seconds is not None]
     return min(peer_times) / min(run_times) if run_times and peer_times else None

@@ -1,17 +1,17 @@
-"""Is the page Training fast, and what does it cost? ``python benchmarks/training_page.py [--json] [--seconds 60]``.
+"""Measure speed and cost of the page Training: ``python benchmarks/training_page.py [--json] [--seconds 60]``.
 
-Starts ``deepspark ui`` in a folder of its own and measures it as people use it:
+Starts ``deepspark ui`` in a new folder and measures what users see:
 
-1. ``ui_s``: from the command to an Airflow that answers, with an empty database; ``ui_cpu_s``: the CPU time of all
-   its processes until then.
-2. ``open_s``: a run of 100,000 events in headless Chromium, from the click to charts that are drawn: the first time,
-   when the server reads the run (``open_server_cpu_s`` of its CPU time), and again. ``update_s``: from a line that is
-   appended to a run to the page that shows it; half of the page's two seconds lie in it.
+1. ``ui_s``: from the command to an Airflow that answers, with an empty database. ``ui_cpu_s``: the CPU time of all
+   processes until then.
+2. ``open_s``: a run of 100,000 events in headless Chromium, from the click to drawn charts, twice. The first time the
+   server reads the run (``open_server_cpu_s`` of CPU time). ``update_s``: from a new line of a run's events to the page
+   with the event; half of the page's two seconds are in this time.
 3. ``idle_cores`` and ``twenty_pages_cores``: CPU seconds per second of all processes of the API server, from
-   ``/proc/PID/stat``, without and with twenty readers who ask every two seconds as the page does while the run grows by
-   ten events a second. ``pages_cores`` is the difference.
+   ``/proc/PID/stat``. Twenty readers ask every two seconds, as the page does, while the run grows by ten events a
+   second. ``idle_cores`` is without readers, and ``pages_cores`` is the difference.
 
-Chromium is needed (``--no-browser`` leaves out 2). Other programs disturb: the best of ``--rounds`` counts.
+Part 2 needs Chromium (``--no-browser`` skips part 2). Other programs disturb, so the best of ``--rounds`` counts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def write_run(folder: Path, n_events: int, *, age_s: float = 0.0) -> float:
-    """Write a run of two workers with ``n_events`` events; return the time of the last one."""
+    """Write a run of two workers with ``n_events`` events; return the time of the last event."""
     folder.mkdir(parents=True)
     begin = time.time() - age_s - n_events * 0.05
     data = {"stage": "train", "status": "started", "net": "LeNet", "n_workers": 2, "strategy": "easgd"}
@@ -64,7 +64,7 @@ def write_run(folder: Path, n_events: int, *, age_s: float = 0.0) -> float:
 
 
 def next_event(at: int, when: float) -> Event:
-    """Return event number ``at``: mostly reports and exchanges of workers, as a training writes them."""
+    """Return event number ``at``: mostly workers' reports and exchanges, as in a training."""
     worker, clock = at % 2, 4 * at
     if at % 500 == 0:
         test = {"test_net": 0, "accuracy": 1 - 1 / (1 + clock / 1000), "loss": 2.3 / (1 + clock / 1000)}
@@ -86,7 +86,7 @@ def next_event(at: int, when: float) -> Event:
 
 @contextmanager
 def airflow(folder: Path) -> Iterator[tuple[Api, int, float]]:
-    """Run ``deepspark ui``: its API, the process, and the seconds until it was up."""
+    """Run ``deepspark ui``; yield the API, the process, and the seconds until Airflow answered."""
     port = free_port()
     home = folder / "airflow"
     places = {"DEEPSPARK_AIRFLOW_HOME": str(home), "DEEPSPARK_HOME": str(folder / "home")}
@@ -109,11 +109,11 @@ def airflow(folder: Path) -> Iterator[tuple[Api, int, float]]:
 
 
 def cpu_seconds(ui: int, *, of_all: bool = False) -> float:
-    """Return the CPU time that the API server below ``deepspark ui`` has used, with all of its children.
+    """Return the CPU time of the API server below ``deepspark ui``, with all children.
 
     Args:
         ui: The process of ``deepspark ui``.
-        of_all: Of that and everything below it instead, children that have ended included.
+        of_all: Return the CPU time of ``ui`` and all processes below instead, with ended children.
     """
     parents, commands, used, ended = {}, {}, {}, {}
     for path in Path("/proc").glob("[0-9]*"):
@@ -122,7 +122,7 @@ def cpu_seconds(ui: int, *, of_all: bool = False) -> float:
             pid = int(path.name)
             parents[pid], used[pid] = int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS
             ended[pid] = (int(fields[13]) + int(fields[14])) / _TICKS
-            commands[pid] = (path / "cmdline").read_bytes().replace(b"-", b"_")  # Airflow names its processes anew
+            commands[pid] = (path / "cmdline").read_bytes().replace(b"-", b"_")  # Airflow renames its processes
     servers = {pid for pid, words in commands.items() if b"api_server" in words and parents[pid] == ui}
     assert servers, "no API server below deepspark ui"
     servers = {ui} if of_all else servers
@@ -132,7 +132,7 @@ def cpu_seconds(ui: int, *, of_all: bool = False) -> float:
 
 
 class Reader:
-    """One open page without its drawing: asks for what is new every two seconds, on one connection."""
+    """An open page without drawing: asks for new events every two seconds, on one connection."""
 
     def __init__(self, api: Api, run: str, cookie: str) -> None:
         """Log in by ``cookie``."""
@@ -232,7 +232,7 @@ new MutationObserver((_, watch) => {
 
 
 def seconds_to_update(page: Page, url: str, events: Path) -> float:
-    """Return the seconds from an event that is appended to its clock in the page's header."""
+    """Return the seconds from a new event to the event's clock in the page's header."""
     page.goto(url)
     page.wait_until(_DRAWN)
     at = sum(1 for _ in events.open("rb")) + 1

@@ -1,12 +1,12 @@
-"""Memory of a training's worker at its peak, by part: ``python benchmarks/worker_memory.py [--json]``.
+"""Measure the memory of a training's worker at its peak, by part: ``python benchmarks/worker_memory.py [--json]``.
 
-Processes of this host train CaffeNet (``--net FILE``: another net) on random images. The kernel says what each worker
-has in memory (``/proc/PID/smaps``, at the largest sum of many looks), TensorFlow's log says which memory its allocator
-took (``TF_CPP_VMODULE=bfc_allocator=1``). Linux, with oneDNN. MiB of each worker:
+Processes of this host train CaffeNet (``--net FILE``: another net) on random images. The kernel shows the memory of each
+worker (``/proc/PID/smaps``): many readings, of which the largest sum counts. TensorFlow's log shows the memory of its
+allocator (``TF_CPP_VMODULE=bfc_allocator=1``). Linux, with oneDNN. MiB of each worker:
 
   libraries  files: code and constants, shared by all processes of the host
   center     the center in shared memory, shared by all workers of the host
-  tensors    regions of TensorFlow's allocator, gaps between tensors among them
+  tensors    regions of TensorFlow's allocator, with gaps between tensors
   arrays     other mappings of at least a MiB: vectors of numpy, buffers of libraries
   heap       Python's objects, small arrays
   other      stacks of threads, small mappings
@@ -44,7 +44,7 @@ PARTS = ("libraries", "center", "tensors", "arrays", "heap", "other")
 REGION = re.compile(r"bfc_allocator\.cc:\d+\] Allocated memory at 0x([0-9a-f]+) to 0x([0-9a-f]+)")
 MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S{4} \S+ \S+ \d+ *(.*)")
 LOOK_AGAIN = 1.01
-"""A look is taken at a process that is larger by this factor than at the last look."""
+"""Growth of a process since the last reading that makes the next reading."""
 PAUSE_S = 0.1
 LARGE_BYTES = 2**20
 
@@ -81,7 +81,7 @@ def written_config(folder: Path, options: argparse.Namespace) -> Path:
 
 
 def mappings_of(pid: int) -> list[Mapping]:
-    """Return the mappings of a process; none after its end."""
+    """Return the mappings of a process; no mappings after the end of the process."""
     mappings: list[Mapping] = []
     heading: re.Match[str] | None = None
     try:
@@ -115,7 +115,7 @@ def parts_of(mappings: Sequence[Mapping], regions: Sequence[tuple[int, int]]) ->
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident bytes of a process; 0 after its end."""
+    """Return the resident bytes of a process; 0 after the end of the process."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
@@ -135,7 +135,7 @@ def worker_pids(driver: int) -> Iterator[int]:
 
 
 def looks_of_training(config: Path) -> list[Counter[str]]:
-    """Train; return the parts of each worker at its largest look."""
+    """Train; return the parts of each worker at the largest reading."""
     looks: dict[int, list[Mapping]] = {}
     log = config.with_name("log")
     command = [sys.executable, "-m", "deepspark_ops.train.driver.process_job", str(config)]

@@ -1,4 +1,4 @@
-"""Keras 3 to an accuracy, as its users write it: ``keras_accuracy.py FOLDER VARIANT N_THREADS``; a line per test."""
+"""Train with Keras 3 to an accuracy, as Keras users do: ``keras_accuracy.py FOLDER VARIANT N_THREADS``; a line per test."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Report(keras.callbacks.Callback):
 
 
 def samples(split: str, plan: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the images of a split, transformed and channels last, and their labels."""
+    """Return the images of a split, transformed and channels last, and the labels."""
     images = (np.load(FOLDER / f"{split}_data.npy") - np.load(FOLDER / "mean.npy")) * np.float32(plan["scale"])
     return np.ascontiguousarray(images.transpose(0, 2, 3, 1)), np.load(FOLDER / f"{split}_label.npy")
 

@@ -1,7 +1,7 @@
-"""Keras 3 as a contender: ``keras_step.py FOLDER VARIANT N_THREADS`` builds the net of ``FOLDER/net.json``.
+"""Time steps of Keras 3: ``keras_step.py FOLDER VARIANT N_THREADS`` builds the net of ``FOLDER/net.json``.
 
-Variants: ``tensorflow``, ``tensorflow_xla``, ``jax``. Images are channels last, as Keras has them; training is ``fit``
-and the forward pass ``predict``, both on arrays in memory.
+Variants: ``tensorflow``, ``tensorflow_xla``, ``jax``. Images are channels last, Keras's default. Training is ``fit``
+and the forward pass is ``predict``, both on arrays in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Layer = dict[str, Any]
 
 
 class Lrn(layers.Layer):
-    """Local response normalisation, which Keras lacks."""
+    """Local response normalisation; Keras has no such layer."""
 
     def __init__(self, region: str, local_size: int, alpha: float, beta: float, k: float) -> None:
         super().__init__()

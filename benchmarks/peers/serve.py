@@ -1,7 +1,8 @@
-"""The line protocol of every contender: a process that is ready, then times a block of steps per line of its input.
+"""The line protocol of every contender: a process gets ready, then times a block of steps per line of input.
 
-In: ``step 20`` or ``forward 20``. Out: one line of JSON, ``{"seconds": s, "cpu_seconds": s, "peak_mib": m}``; the first
-line says what is ready. Standard library alone, since each framework has an environment of its own.
+Input: ``step 20`` or ``forward 20``. Output: a line of JSON, ``{"seconds": s, "cpu_seconds": s, "peak_mib": m}``. The
+first output line has the facts of the contender. This file uses the standard library alone, since each framework has an
+environment of its own.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ os.dup2(2, 1)  # from the import on, what libraries print goes to the log: kerne
 
 
 def serve(runs: Mapping[str, Run], facts: Mapping[str, Any], begin: Callable[[], float]) -> None:
-    """Warm up, say ``facts`` with the loss of the first step, and answer until the input ends.
+    """Warm up, print ``facts`` with the loss of the first step, and answer until the input ends.
 
     Args:
-        runs: Kind of block -> what does n of it.
-        facts: What to tell the driver, such as the number of weights.
-        begin: Returns the loss of the first weights in training.
+        runs: Kind of block -> function that does a number of steps.
+        facts: Facts for the driver, such as the number of weights.
+        begin: Function that returns the training loss of the first weights.
     """
     first_loss = begin()
     for run in runs.values():

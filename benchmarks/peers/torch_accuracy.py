@@ -1,4 +1,4 @@
-"""PyTorch to an accuracy, as its users write it: ``torch_accuracy.py FOLDER VARIANT N_THREADS``; a line per test."""
+"""Train with PyTorch to an accuracy, as PyTorch users do: ``torch_accuracy.py FOLDER VARIANT N_THREADS``; a line per test."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch_step import Net, load_weights
 
 
 def samples(folder: Path, split: str, plan: dict[str, float]) -> TensorDataset:
-    """Return the images of a split, transformed, and their labels."""
+    """Return the transformed images of a split, and the labels."""
     images = torch.from_numpy(np.load(folder / f"{split}_data.npy")).float()
     mean = torch.from_numpy(np.load(folder / "mean.npy"))
     return TensorDataset((images - mean) * plan["scale"], torch.from_numpy(np.load(folder / f"{split}_label.npy")))
 
 
 def main(folder: Path, variant: str, n_threads: int) -> None:
-    """Train by the plan, and test at its points."""
+    """Train by the plan, and test at the plan's points."""
     torch.set_num_threads(n_threads)
     torch.manual_seed(1)
     plan = json.loads((folder / "plan.json").read_text())
@@ -53,7 +53,7 @@ def main(folder: Path, variant: str, n_threads: int) -> None:
 
 @torch.inference_mode()
 def accuracy(net: Net, tests: DataLoader) -> float:
-    """Return the share of the test images that the net knows."""
+    """Return the share of the test images with the right class."""
     net.eval()
     hits = sum(int((net(images).argmax(1) == labels).sum()) for images, labels in tests)
     return hits / len(tests.dataset)

@@ -1,7 +1,7 @@
-"""PyTorch as a contender: ``torch_step.py FOLDER VARIANT N_THREADS`` builds the net of ``FOLDER/net.json``.
+"""Time steps of PyTorch: ``torch_step.py FOLDER VARIANT N_THREADS`` builds the net of ``FOLDER/net.json``.
 
-Variants: ``eager``, ``fused`` (SGD in one kernel), ``channels_last``, ``inductor``, ``inductor_channels_last``; all but
-the first with fused SGD.
+Variants: ``eager``, ``fused`` (SGD in one kernel), ``channels_last``, ``inductor``, ``inductor_channels_last``. All
+variants after ``eager`` have the fused SGD.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Training step and forward pass beside Keras, JAX and PyTorch: ``make bench``, or ``python -m benchmarks.speed``.
+"""Time training steps and forward passes beside Keras, JAX and PyTorch: ``make bench``, or ``python -m benchmarks.speed``.
 
-Per net, the variants of a framework take turns first as a process of one thread, and the best variant goes on
-(``--choice kept`` reads the variant from the JSON). Then this project, the floor and the best of each framework take
-turns as a process of two threads. At last this project, the floor and the best peers take turns as two processes of a
-thread. All processes are pinned. Every contender builds the net from the same description and the same first weights:
-the first loss must agree.
+First the variants of a framework take turns as processes of one thread, net by net, and the best variant goes on.
+``--choice kept`` reads the variant from the JSON. Then this project, the floor and the best variants take turns as
+processes of two threads. At last they take turns as two processes of one thread. All processes are pinned. Every
+contender builds the net from the same description and first weights, so the first losses must agree.
 
-Results go into the JSON net by net, so a net can be measured again alone; table and picture are made from the JSON.
-The nets without a result come first, then those of the oldest: after ``--minutes``, another call goes on.
+The JSON gets results net by net, so a call can measure a single net anew. Table and picture come from the JSON. Nets
+without a result come first, then nets with the oldest results. After ``--minutes``, a later call goes on.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ class Measurement:
         return names
 
     def kernels(self) -> dict[str, Any]:
-        """Return the share of our step outside oneDNN's kernels, of a process of one thread."""
+        """Return the share of our step outside oneDNN's kernels, measured in a process of one thread."""
         with team(PROJECT, self.net, ALONE, self.folder, environment=ENVIRONMENT) as process:
             process.wait_ready()
             process.block("step", self._multiple)
@@ -160,7 +159,7 @@ class Measurement:
 
 
 def cpu_name() -> str:
-    """Return the processor's name, its cores here, and its widest vectors."""
+    """Return the processor's name, the number of cores, and the widest vectors."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     fields = dict(line.replace("\t", "").split(":", 1) for line in lines if ":" in line)
     flags = fields.get("flags", "").split()

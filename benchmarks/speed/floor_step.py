@@ -1,8 +1,8 @@
-"""The floor as a contender: ``floor_step.py NET N_THREADS``; what no program with these kernels can go below here.
+"""Time the floor: ``floor_step.py NET N_THREADS``; no program with these kernels can be faster here.
 
-Each convolution and product of the net runs alone, one after the other, by TensorFlow's primitives (oneDNN's kernels).
-A step adds the kernels for data and weights. Every other layer that cannot be part of a kernel reads and writes its
-larger blob once, and twice more in a step. The update of a step reads three vectors and writes two.
+Each convolution and product of the net runs alone and in sequence, by TensorFlow's primitives (oneDNN's kernels). A step
+adds the kernels for the gradients of data and weights. Every other layer that no kernel can include reads and writes
+its larger blob once, and twice more in a step. The update of a step reads three vectors and writes two.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MEMORY_BOUND = ("Pooling", "LRN", "BatchNorm", "Concat", "Eltwise", "Crop", "Emb
 @cache
 def values(*shape: int) -> tf.Tensor:
     """Return random values of a shape, the same for all who ask."""
-    with tf.init_scope():  # outside the graph that is traced
+    with tf.init_scope():  # outside the traced graph
         return tf.random.stateless_uniform(shape, (1, 2))
 
 
 def convolution(layer: LayerSpec) -> tuple[list[Operation], list[Operation]]:
-    """Return the kernels of the forward pass, and those of the backward pass."""
+    """Return the kernels of the forward pass, and the kernels of the backward pass."""
     options: Any = layer.definition.options
     image, scores = layer.bottom_shapes[0], layer.definition.top_shapes[0]
     window, is_transposed = options.window, layer.type == "Deconvolution"
@@ -79,7 +79,7 @@ def product(rows: int, n_in: int, n_out: int, *, with_data: bool = True) -> tupl
 
 
 def recurrence(options: Any) -> tuple[list[Operation], list[Operation]]:
-    """Return the kernels of an LSTM: a step's product is with the transposed weights, as that is the faster form."""
+    """Return the kernels of an LSTM; a step's product is with the transposed weights, the faster form."""
     n_steps, n_streams, n_hidden = options.n_steps, options.n_streams, options.n_hidden
     n_rows = 4 * n_hidden
     h, transposed, w, g = (
@@ -110,7 +110,7 @@ def operations(layer: LayerSpec) -> tuple[list[Operation], list[Operation]]:
 
 
 def chained(operations: list[Operation]) -> Any:
-    """Return a graph that runs the operations one after the other."""
+    """Return a graph that runs the operations in sequence."""
 
     @tf.function(autograph=False)
     def run() -> tf.Tensor:

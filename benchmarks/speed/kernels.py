@@ -1,4 +1,4 @@
-"""Which of oneDNN's kernels a step ran, from what ``ONEDNN_VERBOSE`` prints, and the share of the step outside them."""
+"""The oneDNN kernels of a step, from the output of ``ONEDNN_VERBOSE``, and the share of the step outside kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 ENVIRONMENT = {"ONEDNN_VERBOSE": "profile_exec"}
 N_NAMED = 4
-"""Kernels that the JSON names, those of the most time."""
+"""Number of kernels in the JSON: the kernels with the most time."""
 
 
 def kernel_times(lines: Iterable[str]) -> Counter[str]:
@@ -24,7 +24,7 @@ def kernel_times(lines: Iterable[str]) -> Counter[str]:
 
 
 def kernel_share(lines: Iterable[str], seconds: float) -> dict[str, Any]:
-    """Return the share of ``seconds`` outside the kernels, and the kernels of the most time with their shares."""
+    """Return the share of ``seconds`` outside kernels, and the kernels with the most time with their shares."""
     times = kernel_times(lines)
     total_ms = 1000 * seconds
     return {

@@ -1,6 +1,6 @@
-"""The nets of ``make bench``, and their description for programs that do not know Caffe's messages.
+"""The nets of ``make bench``, and their description for programs without Caffe's messages.
 
-A net has a single definition, the prototxt. ``description`` gives layers with all options resolved; every framework
+A net has a single definition, the prototxt. ``description`` gives layers with all options resolved, and every framework
 builds the same layers, shapes and weights from the description.
 """
 
@@ -29,13 +29,13 @@ class Net:
     """A net of the table.
 
     Attributes:
-        title: For the table.
-        definition: File of the prototxt, or the text itself.
+        title: Name in the table.
+        definition: File of the prototxt, or the text of the prototxt.
         batch_size: Samples of a step; sequences of the LSTM.
-        image: Caffe shape of a sample before any crop; empty where the prototxt has an Input layer.
-        n_classes: Labels are below.
+        image: Caffe shape of a sample before any crop; empty for a prototxt with an Input layer.
+        n_classes: Labels are smaller than this number.
         n_batches: Different batches in memory.
-        n_words: The data are words below; 0: the data are random numbers.
+        n_words: Data are words smaller than this number; 0: data are random numbers.
     """
 
     title: str
@@ -181,12 +181,12 @@ def build(net: Net, message: caffe_pb2.NetParameter) -> NetSpec:
 
 
 def scores_blob(spec: NetSpec) -> str:
-    """Return the blob that the last loss reads."""
+    """Return the blob with the scores for the last loss."""
     return next(layer.bottoms[0] for layer in reversed(spec.layers) if layer.type == "SoftmaxWithLoss")
 
 
 def forward_layers(spec: NetSpec) -> tuple[str, ...]:
-    """Return the layers without which there are no scores: neither losses nor auxiliary classifiers."""
+    """Return the layers for the scores, without losses and auxiliary classifiers."""
     needed, names = {scores_blob(spec)}, []
     for layer in reversed(spec.layers):
         if needed & set(layer.tops) and not layer.definition.is_data:
@@ -196,7 +196,7 @@ def forward_layers(spec: NetSpec) -> tuple[str, ...]:
 
 
 def forward_net(net: Net, spec: NetSpec) -> NetSpec:
-    """Return the TEST net of the scores alone, which ``deepspark predict`` would run."""
+    """Return the TEST net of the scores alone, as ``deepspark predict`` runs the net."""
     names = {*forward_layers(spec), *(layer.name for layer in spec.layers if layer.definition.is_data)}
     message = caffe_pb2.NetParameter()
     message.CopyFrom(read_message(net))
@@ -224,7 +224,7 @@ def description(net: Net) -> dict[str, Any]:
 
 
 def _sources(spec: NetSpec) -> Mapping[str, str]:
-    """Return for every blob the blob that it is a split of, or the blob itself."""
+    """Return blob -> source: the split blob of a Split layer's top, else the blob itself."""
     sources = {blob: blob for layer in spec.layers for blob in layer.tops}
     for layer in spec.layers:
         if layer.type == "Split":

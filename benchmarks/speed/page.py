@@ -1,4 +1,4 @@
-"""Table and picture of ``make bench``, made from its JSON."""
+"""Write the table and the picture of ``make bench`` from the JSON."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PICTURE = DOCS / "training_speed.svg"
 PAGE = DOCS / "benchmarks.md"
 BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
 BARS = {("2x1", "step"): 1.4, ("1x2", "step"): 1.2, ("1x2", "forward"): 1.2, ("2x1", "forward"): 1.2}
-"""Rate of ours by that of the best peer that the project wants at least."""
+"""Smallest ratio that the project wants: rate of this project / rate of the best peer."""
 MODES = {"2x1": "2 of 1 thread", "1x2": "1 of 2 threads"}
 FLOOR_BAR = 1.4
-"""Step by floor: more says that the time outside the kernels is worth work."""
+"""Ratio of step to floor; above this value the time outside the kernels is worth work."""
 HEAD = (
     "| net (batch) | processes | step: ours | best peer | ratio | by floor | forward: ours | best peer | ratio"
     " | by floor | MiB: ours | best peer |",
@@ -30,7 +30,7 @@ ROW_HEIGHT, LABEL_WIDTH, PLOT_WIDTH = 15, 210, 420
 
 
 def peers(mode: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the contenders that are neither ours nor the floor, without those that failed."""
+    """Return the contenders without this project, the floor and failed contenders."""
     return {
         name: result
         for name, result in mode["contenders"].items()
@@ -79,7 +79,7 @@ def rows(name: str, result: Mapping[str, Any]) -> list[str]:
 
 
 def reasons(name: str, result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line per net: what misses its bar, and where the step's time is."""
+    """Yield a line per net below a bar: the missed bars, and the parts of the step's time."""
     missed = [
         f"{kind} {MODES[mode]} {ratio(result['modes'][mode], kind):.2f} (bar {bar})"
         for (mode, kind), bar in BARS.items()
@@ -182,7 +182,7 @@ def picture(results: Mapping[str, Any]) -> str:
 
 
 def with_table(text: str, block: str) -> str:
-    """Return a page with another text between its marks.
+    """Return a page with another text between the page's marks.
 
     Raises:
         ValueError: The page has no marks.

@@ -1,6 +1,6 @@
-"""Contenders as processes that take turns: while a block of steps runs in the processes of a team, all others sleep.
+"""Contenders as processes in turns: while a team's processes run a block of steps, all other processes sleep.
 
-So a busy machine slows all of them, and ratios of medians stay fair.
+A busy machine slows all contenders alike, and ratios of medians stay fair.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 READY_S, BLOCK_S = 900, 600
-"""Longest waits: for a contender that compiles, and for a block."""
+"""Longest waits: for the compilation of a contender, and for a block."""
 KINDS = ("step", "forward")
 Blocks = Mapping[str, Mapping[str, Sequence["Block"]]]
 """Contender -> kind -> blocks."""
@@ -50,7 +50,7 @@ class Block:
     Attributes:
         seconds: Of the slowest process.
         cpu_seconds: Of all processes.
-        peak_mib: Most memory that all processes have held until now.
+        peak_mib: Peak memory of all processes.
     """
 
     seconds: float
@@ -60,15 +60,15 @@ class Block:
 
 @dataclass
 class Team:
-    """The processes of a contender, pinned to cores; a context that ends them.
+    """The processes of a contender, pinned to cores; the end of the context ends the processes.
 
     Attributes:
-        name: Of the contender.
-        command: Of a process, without the number of threads, which is the last argument.
+        name: Name of the contender.
+        command: Command of a process without the last argument, the number of threads.
         mode: Processes and threads.
         log: Standard error of the processes.
-        environment: Added to this process's own.
-        first_core: Place of the first process among the cores; teams of one thread start faster on different cores.
+        environment: Variables beside this process's environment.
+        first_core: Index of the first process's core; teams of one thread start faster on different cores.
         facts: First answer of a process, and the seconds until all were ready.
     """
 
@@ -119,7 +119,7 @@ class Team:
         """Have every process do ``n_steps`` at once."""
         for process in self._processes:
             assert process.stdin is not None
-            with suppress(BrokenPipeError):  # the process has ended: its answer says so
+            with suppress(BrokenPipeError):  # the process has ended: its answer is empty
                 process.stdin.write(f"{kind} {n_steps}\n")
                 process.stdin.flush()
         answers = [self._answer(process, BLOCK_S) for process in self._processes]
@@ -144,7 +144,7 @@ class Team:
 
 
 def turns(names: Sequence[str], n_rounds: int) -> list[list[str]]:
-    """Return the order of every round; each begins with another contender, so that none always follows the same."""
+    """Return the order of every round; rounds begin with different contenders, so neighbours change."""
     return [[*names[k % len(names) :], *names[: k % len(names)]] for k in range(n_rounds)]
 
 
@@ -156,10 +156,10 @@ def block_steps(seconds_per_step: float, wanted_s: float, multiple: int) -> int:
 def interleave(
     teams: Mapping[str, Team], n_steps: Mapping[str, int], n_rounds: int
 ) -> tuple[Blocks, Mapping[str, ContenderError]]:
-    """Run the blocks of all kinds in turns; the first round of each warms up and does not count.
+    """Run the blocks of all kinds in turns; the first round of each kind warms up and does not count.
 
     Returns:
-        The blocks of each contender, and the errors of contenders that failed, which take no further turn.
+        The blocks of each contender, and the errors of failed contenders, which take no further turn.
     """
     blocks: dict[str, dict[str, list[Block]]] = {name: {kind: [] for kind in KINDS} for name in teams}
     errors: dict[str, ContenderError] = {}
@@ -179,7 +179,7 @@ def interleave(
 def summary(
     team: Team, blocks: Mapping[str, Sequence[Block]], n_steps: Mapping[str, int], batch_size: int
 ) -> dict[str, Any]:
-    """Return the medians of a contender, in samples per second of all its processes together."""
+    """Return the medians of a contender, in samples per second of all processes together."""
     result: dict[str, Any] = dict(team.facts)
     for kind, timed in blocks.items():
         n_samples = team.mode.n_processes * n_steps[kind] * batch_size
@@ -195,17 +195,17 @@ def summary(
 def race(
     teams: Sequence[Team], leader: str, batch_size: int, *, multiple: int, wanted_s: float, n_rounds: int
 ) -> dict[str, Any]:
-    """Start all teams, let them take turns, and return the medians by contender.
+    """Start all teams, let the teams take turns, and return the medians by contender.
 
-    A contender that fails is in the result with its ``failure``.
+    The result of a failed contender is a ``failure``.
 
     Args:
         teams: The contenders.
-        leader: The contender whose speed decides how many steps a block has.
+        leader: The contender whose speed decides the number of steps of a block.
         batch_size: Samples of a step.
-        multiple: Of the steps of a block.
-        wanted_s: Seconds of the leader's block.
-        n_rounds: Blocks that count, of each kind.
+        multiple: The steps of a block are a multiple of this number.
+        block_s: Seconds of the leader's block.
+        n_rounds: Blocks of each kind that count.
 
     Raises:
         ContenderError: The leader failed.
