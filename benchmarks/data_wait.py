@@ -97,15 +97,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--nets", default=",".join(TRAININGS), help="with commas between them")
+    parser.add_argument("--nets", default=",".join(TRAININGS), help="nets, separated by commas")
     options = parser.parse_args()
-    found = {name: measure(name, options.rounds) for name in options.nets.split(",")}
+    figures_of_nets = {name: measure(name, options.rounds) for name in options.nets.split(",")}
     if options.json:
-        print(json.dumps({"target": TARGET, "nets": found}, indent=1))
+        print(json.dumps({"target": TARGET, "nets": figures_of_nets}, indent=1))
     else:
-        for name, figures in found.items():
+        for name, figures in figures_of_nets.items():
             print(f"{name}: waits {figures['data_wait']:.2%} of a step, {figures['images_per_s']:,.0f} images/s")
-    sys.exit(any(figures["data_wait"] >= TARGET for figures in found.values()))
+    sys.exit(any(figures["data_wait"] >= TARGET for figures in figures_of_nets.values()))
 
 
 if __name__ == "__main__":

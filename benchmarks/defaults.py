@@ -58,7 +58,7 @@ from deepspark_ops.train.worker.rates.rate_scale import RateScale, plan_rate_sca
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "evidence"
 CHOICE_PAGE = ROOT / "docs" / "guides" / "choose_strategy.md"
-KEPT = DOCS / "virtual_runs.jsonl"
+RECORDED = DOCS / "virtual_runs.jsonl"
 SEEDS = (1, 2, 3)
 ASYNCHRONOUS = ("easgd", "downpour", "staleness", "softsync", "dcasgd", "async_diloco")
 IN_ROUNDS = ("sync", "local_sgd", "diloco")
@@ -290,7 +290,7 @@ def config_of(cell: Cell) -> VirtualRunConfig:
     net = NETS[cell.net]
     every = max(1, cell.minibatches // TESTS)
     length = f"max_iter: {cell.minibatches} test_interval: {every} test_initialization: false"
-    own = {
+    fields = {
         "strategy": "easgd",
         **{name: value for name, value in cell.options.items() if name not in ("cap", "constants")},
         "solver": ROOT / net.solver,
@@ -301,7 +301,7 @@ def config_of(cell: Cell) -> VirtualRunConfig:
         "network": "10gbit,200us",
         "result": Path(),
     }
-    return parse_config(VirtualRunConfig, own)
+    return parse_config(VirtualRunConfig, fields)
 
 
 @contextmanager
@@ -322,21 +322,21 @@ def capped(options: Fields) -> Iterator[None]:
 
 def cells_of(study: str, nets: Sequence[str], seeds: Sequence[int], workers: Sequence[int]) -> Iterator[Cell]:
     """Yield the runs of a study, net by net: first one worker, then ascending numbers of workers."""
-    found = STUDIES[study]
+    definition = STUDIES[study]
     for net in nets:
         length = NETS[net].minibatches
-        if (NETS[net].studies and study not in NETS[net].studies) or (found.is_longer and not NETS[net].longer):
+        if (NETS[net].studies and study not in NETS[net].studies) or (definition.is_longer and not NETS[net].longer):
             continue
         for seed in seeds:
             yield Cell(net, study, "", "", 1, seed, length, {"strategy": "easgd"})
-        for p in found.workers:
+        for p in definition.workers:
             if workers and p not in workers:
                 continue
-            length, fields = NETS[net].longer[p] if found.is_longer else (NETS[net].minibatches, "")
+            length, fields = NETS[net].longer[p] if definition.is_longer else (NETS[net].minibatches, "")
             length_options = {"overrides": fields} if fields else {}
             for seed in seeds:
-                for row, base in found.base.items():
-                    for variant, of in found.variants.items():
+                for row, base in definition.base.items():
+                    for variant, of in definition.variants.items():
                         yield Cell(net, study, row, variant, p, seed, length, {**base, **of(p), **length_options})
 
 
@@ -366,11 +366,11 @@ class Runs:
     out: Path
     work: Path
     cifar10: Path | None
-    kept: Mapping[str, VirtualResult] = field(default_factory=dict)
+    recorded: Mapping[str, VirtualResult] = field(default_factory=dict)
     _inputs: dict[str, str] = field(default_factory=dict)
 
     def file(self, cell: Cell) -> Path:
-        """Return the file of a cell's result. The net stands for the dataset, so the name has no digest of the dataset."""
+        """Return the file of a cell's result; the name has the net's digest, and no digest of the dataset."""
         with capped(cell.options):
             config = config_of(cell)
             inputs = f"{config.solver} {config.overrides}"
@@ -386,22 +386,22 @@ class Runs:
 
     def results(self, cells: Sequence[Cell]) -> list[VirtualResult]:
         """Return the results of the cells that have a result."""
-        found = [self.kept.get(file.name) or read_result(file) for file in map(self.file, cells)]
-        return [result for result in found if result is not None]
+        results = [self.recorded.get(file.name) or read_result(file) for file in map(self.file, cells)]
+        return [result for result in results if result is not None]
 
 
-def read_kept(path: Path) -> dict[str, VirtualResult]:
+def read_recorded(path: Path) -> dict[str, VirtualResult]:
     """Return the results of ``write_recorded`` by file name; a missing file has no results."""
-    found = {}
+    results = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         plain = json.loads(line)
         name = plain.pop("file")
         curve = [dict(zip(CurvePoint.model_fields, point, strict=True)) for point in plain["curve"]]
-        found[name] = VirtualResult.model_validate({**plain, "curve": curve})
-    return found
+        results[name] = VirtualResult.model_validate({**plain, "curve": curve})
+    return results
 
 
-def write_kept(path: Path, runs: Runs) -> None:
+def write_recorded(path: Path, runs: Runs) -> None:
     """Write the results of all cells, a line each, without results of former defaults."""
     lines = {}
     for study in STUDIES:
@@ -415,17 +415,17 @@ def write_kept(path: Path, runs: Runs) -> None:
 
 def run_all(cells: Sequence[Cell], runs: Runs, processes: int, niceness: int) -> None:
     """Make the missing runs, each in a process with TensorFlow loaded."""
-    wanted = {(config := runs.config(cell)).result: (config, cell) for cell in cells if not runs.results([cell])}
+    missing = {(config := runs.config(cell)).result: (config, cell) for cell in cells if not runs.results([cell])}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["deepspark_ops.simulation.virtual_run", "__main__"])
     runs.out.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(processes, context, max_tasks_per_child=1) as pool:
-        waiting = iter(wanted.values())
+        waiting = iter(missing.values())
         running = {pool.submit(run_cell, config, cell.options, niceness): cell for config, cell in waiting}
         for n_done, future in enumerate(as_completed(running), start=1):
             cell = running[future]
             name = f"{cell.net} {cell.study} {cell.row} {cell.variant} p={cell.workers} seed {cell.seed}"
-            print(f"{n_done}/{len(wanted)} {name}: {future.result():.0f} s", file=sys.stderr, flush=True)
+            print(f"{n_done}/{len(missing)} {name}: {future.result():.0f} s", file=sys.stderr, flush=True)
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
@@ -436,27 +436,28 @@ def table(study: str, nets: Sequence[str], seeds: Sequence[int], runs: Runs, *, 
 
     Cells are accuracies, or speedups over one worker. A net without results has no rows.
     """
-    found = STUDIES[study]
-    has_rows = list(found.base) != [""]
-    head = ["net", *(["with"] if has_rows else []), "workers", *found.variants]
+    definition = STUDIES[study]
+    has_rows = list(definition.base) != [""]
+    head = ["net", *(["with"] if has_rows else []), "workers", *definition.variants]
     lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
     for net in nets:
         cells = list(cells_of(study, [net], seeds, ()))
-        alone = [cell for cell in cells if cell.workers == 1]
+        single_cells = [cell for cell in cells if cell.workers == 1]
 
-        def text(own: Sequence[Cell], alone: Sequence[Cell] = alone) -> str:
-            return told_times(own, alone, runs) if of_times else told_accuracy(runs.results(own))
+        def text(row_cells: Sequence[Cell], single_cells: Sequence[Cell] = single_cells) -> str:
+            return speedup_text(row_cells, single_cells, runs) if of_times else accuracy_text(runs.results(row_cells))
 
         rows = []
-        for row in found.base:
-            for p in found.workers:
+        for row in definition.base:
+            for p in definition.workers:
                 values = [
-                    text([c for c in cells if (c.row, c.workers, c.variant) == (row, p, v)]) for v in found.variants
+                    text([c for c in cells if (c.row, c.workers, c.variant) == (row, p, v)])
+                    for v in definition.variants
                 ]
                 if any(values):
                     rows.append(f"| | {row + ' | ' if has_rows else ''}{p} | {' | '.join(values)} |")
         if rows:
-            first = f"{'' if not has_rows else '| '}1 | {' | '.join([text(alone)] * len(found.variants))}"
+            first = f"{'' if not has_rows else '| '}1 | {' | '.join([text(single_cells)] * len(definition.variants))}"
             lines += [f"| {NETS[net].title} | {first} |", *rows]
     return lines
 
@@ -466,16 +467,18 @@ def table_of_choice(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> li
     lines = [f"| net | workers | {' | '.join(f'`{name}`' for name in CHOSEN)} |", "| --- | ---: | --- | --- | --- |"]
     for net in nets:
         cells = list(cells_of("strategies", [net], seeds, ()))
-        alone = [cell for cell in cells if cell.workers == 1]
-        if not runs.results(alone):
+        single_cells = [cell for cell in cells if cell.workers == 1]
+        if not runs.results(single_cells):
             continue
-        lines.append(f"| {NETS[net].title} | 1 | {' | '.join([told_accuracy(runs.results(alone))] * len(CHOSEN))} |")
+        lines.append(
+            f"| {NETS[net].title} | 1 | {' | '.join([accuracy_text(runs.results(single_cells))] * len(CHOSEN))} |"
+        )
         for p in CHOICE_WORKERS:
             texts = []
             for name in CHOSEN:
                 strategy_cells = [cell for cell in cells if (cell.workers, cell.variant) == (p, name)]
-                times = told_times(strategy_cells, alone, runs)
-                accuracy = told_accuracy(runs.results(strategy_cells))
+                times = speedup_text(strategy_cells, single_cells, runs)
+                accuracy = accuracy_text(runs.results(strategy_cells))
                 texts.append(f"{accuracy}, {times}" if accuracy else "not measured")
             lines.append(f"| | {p} | {' | '.join(texts)} |")
     return lines
@@ -492,13 +495,17 @@ def table_of_defaults() -> list[str]:
     for name in ASYNCHRONOUS + IN_ROUNDS:
         strategy = find_strategy(name)
         running = {p: strategy.for_workers(p) for p in counts}
-        scales = [_scale(one, p) for p, one in running.items()]
+        scales = [_scale(strategy_of_workers, p) for p, strategy_of_workers in running.items()]
         cells = (
             f"`{name}`",
             strategy.least_auto_period,
             _listed([scale.target for scale in scales]),
             _listed([scale.warmup for scale in scales]),
-            _listed([one.default_moving_rate(p) for p, one in running.items()] if strategy.has_moving_rate else []),
+            _listed(
+                [strategy_of_workers.default_moving_rate(p) for p, strategy_of_workers in running.items()]
+                if strategy.has_moving_rate
+                else []
+            ),
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
@@ -515,7 +522,7 @@ def _listed(values: Sequence[float]) -> str:
     return " / ".join(f"{value:.2g}" if value < 1 else f"{value:,.0f}" for value in values)
 
 
-def told_accuracy(results: Sequence[VirtualResult]) -> str:
+def accuracy_text(results: Sequence[VirtualResult]) -> str:
     """Return the mean in per cent, with half the range of several seeds, and the number of failed seeds.
 
     A loss is a number of three digits.
@@ -529,12 +536,12 @@ def told_accuracy(results: Sequence[VirtualResult]) -> str:
     return f"{with_range(sound, '#.3g')}{failed}"
 
 
-def told_times(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> str:
+def speedup_text(cells: Sequence[Cell], single_cells: Sequence[Cell], runs: Runs) -> str:
     """Return the speedup over one worker, or ``never`` if half of the seeds do not reach the target."""
     n_runs = len(runs.results(cells))
     if not n_runs:
         return ""
-    faster = speedups(cells, alone, runs)
+    faster = speedups(cells, single_cells, runs)
     if faster is None:
         return "never"
     return with_range(faster) + (f" ({len(faster)} of {n_runs})" if len(faster) < n_runs else "")
@@ -550,24 +557,26 @@ def with_range(values: Sequence[float], digits: str = ".1f") -> str:
 # ---------------------------------------------------------------------------------------- page, picture, package's file
 
 
-def speedups(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> list[float] | None:
+def speedups(cells: Sequence[Cell], single_cells: Sequence[Cell], runs: Runs) -> list[float] | None:
     """Return a strategy's speedup over one worker at the target, for each seed that reaches the target.
 
     Return None if half of the seeds or more never reach the target. The target is the net's target, or two points below
     one worker's mean accuracy at the end. The compared time is one worker's mean time to the target.
     """
-    single = runs.results(alone)
+    single = runs.results(single_cells)
     ends = [result.accuracy for result in single if result.accuracy is not None]
-    found = runs.results(cells)
-    if not ends or not found:
+    results = runs.results(cells)
+    if not ends or not results:
         return None
-    target = NETS[alone[0].net].target or fmean(ends) - TARGET_BELOW
-    lone, times = ([time_to(one.curve, target, higher_is_better=True) for one in those] for those in (single, found))
-    known = [seconds for seconds in lone if seconds is not None]
+    target = NETS[single_cells[0].net].target or fmean(ends) - TARGET_BELOW
+    lone, times = (
+        [time_to(result.curve, target, higher_is_better=True) for result in group] for group in (single, results)
+    )
+    single_times = [seconds for seconds in lone if seconds is not None]
     reached = [seconds for seconds in times if seconds is not None]
-    if not known or 2 * len(reached) <= len(found):
+    if not single_times or 2 * len(reached) <= len(results):
         return None
-    return [fmean(known) / seconds for seconds in reached]
+    return [fmean(single_times) / seconds for seconds in reached]
 
 
 def best_speedups(
@@ -585,12 +594,12 @@ def best_speedups(
     """
     row = tuple(STUDIES["longer"].base)[study == "stragglers"]
     equal = list(cells_of(study, [net], seeds, [workers]))
-    alone = [cell for cell in equal if cell.workers == 1]
+    single_cells = [cell for cell in equal if cell.workers == 1]
     lengths = (
         [cell for cell in equal if (cell.variant, cell.workers) == (name, workers)],
         [cell for cell in cells_of("longer", [net], seeds, [workers]) if (cell.row, cell.variant) == (row, name)],
     )
-    return max(filter(None, (speedups(cells, alone, runs) for cells in lengths)), key=fmean, default=None)
+    return max(filter(None, (speedups(cells, single_cells, runs) for cells in lengths)), key=fmean, default=None)
 
 
 def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
@@ -641,12 +650,12 @@ def measured(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> dict[str,
     for study, stragglers in (("strategies", 0.0), ("stragglers", 0.125)):
         for net in nets:
             cells = list(cells_of(study, [net], seeds, ()))
-            alone = [cell for cell in cells if cell.workers == 1]
-            single = [result.accuracy for result in runs.results(alone) if result.accuracy is not None]
+            single_cells = [cell for cell in cells if cell.workers == 1]
+            single = [result.accuracy for result in runs.results(single_cells) if result.accuracy is not None]
             for name in ASYNCHRONOUS + IN_ROUNDS:
                 for p in STUDIES[study].workers:
-                    own = [cell for cell in cells if (cell.variant, cell.workers) == (name, p)]
-                    ends = [result.accuracy for result in runs.results(own) if result.accuracy is not None]
+                    row_cells = [cell for cell in cells if (cell.variant, cell.workers) == (name, p)]
+                    ends = [result.accuracy for result in runs.results(row_cells) if result.accuracy is not None]
                     if not ends or not single:
                         continue
                     faster = best_speedups(study, net, name, p, seeds, runs)
@@ -666,18 +675,18 @@ def put_between_marks(text: str, name: str, lines: Sequence[str]) -> str:
         ValueError: The page lacks these marks.
     """
     begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
-    before, _, rest = text.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
+    head, _, tail = text.partition(begin)
+    _, end_mark, foot = tail.partition(end)
+    if not end_mark:
         msg = f"no {begin} ... {end}"
         raise ValueError(msg)
-    return "\n".join([f"{before}{begin}", *lines, f"{end}{after}"])
+    return "\n".join([f"{head}{begin}", *lines, f"{end}{foot}"])
 
 
 def write_all(runs: Runs) -> None:
     """Write results, the tables of both pages, the picture and the package's file, of all nets and seeds."""
     nets, seeds = list(NETS), SEEDS
-    write_kept(KEPT, runs)
+    write_recorded(RECORDED, runs)
     page = DOCS / "strategies.md"
     text = put_between_marks(page.read_text(encoding="utf-8"), "defaults", ["", *table_of_defaults(), ""])
     for study in STUDIES:
@@ -736,15 +745,19 @@ def run_job_file(script: Path, *arguments: object) -> None:
 def main() -> int:
     """Make what is missing, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", default=",".join(STUDIES), help="with commas")
-    parser.add_argument("--nets", default="table,lenet", help=f"with commas, of {', '.join(NETS)}")
-    parser.add_argument("--workers", default="", help="only these numbers of workers, with commas")
-    parser.add_argument("--only", default="", help="only rows and columns that match, e.g. 'tau 1, 0.3'")
-    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="with commas")
-    parser.add_argument("--processes", type=int, default=1, help="runs side by side, a core each")
-    parser.add_argument("--nice", type=int, default=0, help="of the runs")
-    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "defaults" / "results", help="kept between calls")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "defaults", help="datasets")
+    parser.add_argument("--studies", default=",".join(STUDIES), help="studies, separated by commas")
+    parser.add_argument("--nets", default="table,lenet", help=f"separated by commas, of {', '.join(NETS)}")
+    parser.add_argument("--workers", default="", help="only these numbers of workers, separated by commas")
+    parser.add_argument(
+        "--only", default="", help="only rows and columns with this regular expression, e.g. 'tau 1, 0.3'"
+    )
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="separated by commas")
+    parser.add_argument("--processes", type=int, default=1, help="runs at the same time, a core each")
+    parser.add_argument("--nice", type=int, default=0, help="niceness of the runs")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "runs" / "defaults" / "results", help="results of this machine"
+    )
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "defaults", help="folder of the datasets")
     parser.add_argument("--cifar10", type=Path, help="ingested dataset of CIFAR-10")
     parser.add_argument(
         "--write",
@@ -755,7 +768,7 @@ def main() -> int:
     options = parser.parse_args()
     nets, seeds = options.nets.split(","), [int(seed) for seed in options.seeds.split(",")]
     workers = [int(count) for count in options.workers.split(",")] if options.workers else []
-    runs = Runs(options.out, options.work, options.cifar10, read_kept(KEPT))
+    runs = Runs(options.out, options.work, options.cifar10, read_recorded(RECORDED))
     for study in options.studies.split(","):
         cells = [
             cell

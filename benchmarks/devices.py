@@ -81,13 +81,13 @@ def main() -> None:
         "stages": prepare(net, stages(net), names, 1),
         "pipeline": prepare(net, stages(net), names, N_PASSES),
     }
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    step_ms: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(options.rounds):
         for name, one_round in contenders.items():
             begun = time.perf_counter()
             one_round()
-            taken[name].append(1000 * (time.perf_counter() - begun))
-    medians = {name: median(times) for name, times in taken.items()}
+            step_ms[name].append(1000 * (time.perf_counter() - begun))
+    medians = {name: median(times) for name, times in step_ms.items()}
     ratios = {
         "one device / replicas": medians["one device"] / medians["replicas"],
         "stages / pipeline": medians["stages"] / medians["pipeline"],

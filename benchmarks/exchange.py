@@ -1,4 +1,4 @@
-"""Measure the cost of an exchange as a share of the machine's rates: ``python benchmarks/exchange.py [--json] [--quick]``.
+"""Compare the cost of an exchange with the machine's rates: ``python benchmarks/exchange.py [--json] [--quick]``.
 
 ``shm``: the exchange in shared memory beside a chunked elastic update in numpy. The update has the same chunk size and
 number of processes, and uses the memory of the run's center and of the worker's vectors. On other vectors the same
@@ -70,7 +70,7 @@ class Row:
     transport: str
     n_params: int
     n_workers: int
-    ours: float
+    exchange: float
     yardstick: float
     ratio: float
     private_ratio: float | None
@@ -82,11 +82,11 @@ class Row:
 def elastic_update(local: Vector, center: Vector, new_local: Vector, push: Vector, chunk: int) -> None:
     """The yardstick: the same arithmetic in plain numpy on arrays of this process."""
     for start, stop in chunk_ranges(len(local), chunk):
-        own, part, pushed = local[start:stop], center[start:stop], push[: stop - start]
-        np.subtract(own, part, out=pushed)
-        np.multiply(pushed, MOVING_RATE, out=pushed)
-        np.subtract(own, pushed, out=new_local[start:stop])
-        np.add(part, pushed, out=part)
+        local_chunk, center_chunk, elastic_diff = local[start:stop], center[start:stop], push[: stop - start]
+        np.subtract(local_chunk, center_chunk, out=elastic_diff)
+        np.multiply(elastic_diff, MOVING_RATE, out=elastic_diff)
+        np.subtract(local_chunk, elastic_diff, out=new_local[start:stop])
+        np.add(center_chunk, elastic_diff, out=center_chunk)
 
 
 def worker_process(
@@ -97,10 +97,10 @@ def worker_process(
     link = connect(address)
     n_params = link.join(worker).n_params
     local = link.pull()
-    own_local, own_spare, own_center = (aligned_vector(n_params) for _ in range(3))
+    private_local, private_spare, private_center = (aligned_vector(n_params) for _ in range(3))
     push = aligned_vector(chunk)
-    own_local[:], own_spare[:], own_center[:] = local, 0.0, local[::-1]
-    own = [own_local, own_spare]
+    private_local[:], private_spare[:], private_center[:] = local, 0.0, local[::-1]
+    private_locals = [private_local, private_spare]
     lent: list[Vector] = []
     center = Center.open(center_path)
     # As the exchange does: workers begin at different places of the vector.
@@ -114,8 +114,8 @@ def worker_process(
         latencies.append(report.seconds)
 
     def private() -> None:
-        elastic_update(own[0], own_center, own[1], push, chunk)
-        own.reverse()
+        elastic_update(private_locals[0], private_center, private_locals[1], push, chunk)
+        private_locals.reverse()
 
     def yardstick() -> None:
         old, new = lent
@@ -215,10 +215,10 @@ class Crew:
         self.pipes: list[Connection] = []
         self.processes = []
         for target, args in targets:
-            ours, theirs = SPAWN.Pipe()
-            process = SPAWN.Process(target=target, args=(theirs, *args), daemon=True)
+            parent_end, child_end = SPAWN.Pipe()
+            process = SPAWN.Process(target=target, args=(child_end, *args), daemon=True)
             process.start()
-            self.pipes.append(ours)
+            self.pipes.append(parent_end)
             self.processes.append(process)
 
     def wait_ready(self) -> None:
@@ -245,10 +245,10 @@ class RawLoopback:
 
     def __init__(self, chunk: int, *, is_encrypted: bool) -> None:
         """Start both processes and connect them."""
-        ours, theirs = SPAWN.Pipe()
+        parent_end, child_end = SPAWN.Pipe()
         pem = make_certificate().pem if is_encrypted else b""
-        self._receiver = Crew([(raw_receiver, (theirs, CORES[-1], chunk, pem))])
-        self._sender = Crew([(raw_sender, (ours.recv(), CORES[0], chunk, pem))])
+        self._receiver = Crew([(raw_receiver, (child_end, CORES[-1], chunk, pem))])
+        self._sender = Crew([(raw_sender, (parent_end.recv(), CORES[0], chunk, pem))])
         self._receiver.wait_ready()
         self._sender.wait_ready()
 
@@ -305,38 +305,38 @@ def compare(transport: str, n_params: int, n_workers: int, chunk: int, seconds: 
         rounds = [measure_round(crew, raw, n_params, seconds) for _ in range(ROUNDS)]
         control_us = 1e6 / crew.ask(("control", 0.1))[0]
         latencies_ms = 1e3 * np.concatenate(crew.ask(("latencies", 0.0)))
-        seen = server_figures(running, n_params) | {"control_call_us": round(control_us, 1)}
+        server = server_figures(running, n_params) | {"control_call_us": round(control_us, 1)}
         crew.stop()
     if raw is not None:
         raw.stop()
-    ratios = [found["exchange"] / found["yardstick"] for found in rounds]
-    privates = [found["exchange"] / found["private"] for found in rounds if "private" in found]
+    ratios = [bytes_per_s["exchange"] / bytes_per_s["yardstick"] for bytes_per_s in rounds]
+    privates = [bytes_per_s["exchange"] / bytes_per_s["private"] for bytes_per_s in rounds if "private" in bytes_per_s]
     row = Row(
         transport,
         n_params,
         n_workers,
-        statistics.median(found["exchange"] for found in rounds),
-        statistics.median(found["yardstick"] for found in rounds),
+        statistics.median(bytes_per_s["exchange"] for bytes_per_s in rounds),
+        statistics.median(bytes_per_s["yardstick"] for bytes_per_s in rounds),
         round(statistics.median(ratios), 3),
         round(statistics.median(privates), 3) if privates else None,
         [round(r, 3) for r in ratios],
         round(float(np.percentile(latencies_ms, 50)), 3),
         round(float(np.percentile(latencies_ms, 99)), 3),
     )
-    return row, seen
+    return row, server
 
 
 def measure_round(crew: Crew, raw: RawLoopback | None, n_params: int, seconds: float) -> dict[str, float]:
     """Return bytes/s of each action from short slices in turn: other programs then disturb all actions alike."""
     names = ("exchange", "yardstick", "private") if raw is None else ("exchange", "yardstick")
-    found = dict.fromkeys(names, 0.0)
+    bytes_per_s = dict.fromkeys(names, 0.0)
     for _ in range(SLICES):
         for name in names:
             if name == "yardstick" and raw is not None:
-                found[name] += raw.rate(seconds / SLICES) / SLICES
+                bytes_per_s[name] += raw.rate(seconds / SLICES) / SLICES
             else:
-                found[name] += 8.0 * n_params * sum(crew.ask((name, seconds / SLICES))) / SLICES
-    return found
+                bytes_per_s[name] += 8.0 * n_params * sum(crew.ask((name, seconds / SLICES))) / SLICES
+    return bytes_per_s
 
 
 def server_figures(running: RunningExchange, n_params: int) -> dict[str, Any]:
@@ -401,13 +401,13 @@ def mixing(n_params: int) -> dict[str, float]:
 
 def start_seconds() -> float:
     """Return the median time from the start of a server to the first answer."""
-    taken = []
+    seconds = []
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
             with start_exchange(settings_for(Path(folder), 1_000, CHUNK_FLOATS, "auto"), np.zeros(1_000, np.float32)):
-                taken.append(time.perf_counter() - started)
-    return statistics.median(taken)
+                seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
 
 
 def main() -> None:
@@ -436,12 +436,12 @@ def main() -> None:
             continue
         for n_params in sizes:
             for n_workers in (1, 2) if transport in ("shm", "socket") else (1,):
-                row, seen = compare(transport, n_params, n_workers, CHUNK_FLOATS, seconds)
+                row, server_row = compare(transport, n_params, n_workers, CHUNK_FLOATS, seconds)
                 rows.append(row)
-                server.append(seen)
+                server.append(server_row)
                 if not arguments.json:
                     print(
-                        f"{transport:6} {n_params:>10,} floats, {n_workers} workers: {row.ours / 1e9:6.2f} GB/s of"
+                        f"{transport:6} {n_params:>10,} floats, {n_workers} workers: {row.exchange / 1e9:6.2f} GB/s of"
                         f" {row.yardstick / 1e9:6.2f} GB/s = {row.ratio:.3f}"
                         f" (private: {row.private_ratio})  {row.rounds}"
                         f"  exchange median {row.median_ms:.2f} ms, p99 {row.p99_ms:.2f} ms",
@@ -461,7 +461,7 @@ def summary(rows: list[Row], server: list[dict[str, Any]]) -> dict[str, Any]:
     def least(transport: str, n_workers: int) -> float | None:
         return min((r.ratio for r in rows if (r.transport, r.n_workers) == (transport, n_workers)), default=None)
 
-    found = {f"{transport}_ratio_{n}_workers": least(transport, n) for transport in ("shm", "socket") for n in (1, 2)}
+    figures = {f"{transport}_ratio_{n}_workers": least(transport, n) for transport in ("shm", "socket") for n in (1, 2)}
     by_transport = {
         f"{transport}_ratio_min": min((r.ratio for r in rows if r.transport == transport), default=None)
         for transport in ("shm", "socket")
@@ -472,7 +472,7 @@ def summary(rows: list[Row], server: list[dict[str, Any]]) -> dict[str, Any]:
         **protected,
         "exchange_p99_ms": {f"{r.transport} {r.n_params} {r.n_workers}": r.p99_ms for r in rows},
         "shm_private_ratio_min": min((r.private_ratio for r in rows if r.private_ratio is not None), default=None),
-        **found,
+        **figures,
         "server_spare_bytes": max(s["server_bytes"] - s["server_bytes_limit"] for s in server) + (64 << 20),
         "server_within_limit": all(s["server_bytes"] <= s["server_bytes_limit"] for s in server),
         "server_start_s": round(start_seconds(), 3),

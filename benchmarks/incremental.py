@@ -41,21 +41,24 @@ Grow = Callable[[Path, int, int, np.random.Generator], None]
 def main() -> None:
     """Make, ingest, add, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=100_000, help="0: none")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table; 0: none")
+    parser.add_argument("--images", type=int, default=100_000, help="number of images; 0: none")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table; 0: none")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     if options.images:
-        found |= {"images": options.images, **measure("list.txt", grow_images, options.images, N_ADDED, options.rounds)}
+        figures |= {
+            "images": options.images,
+            **measure("list.txt", grow_images, options.images, N_ADDED, options.rounds),
+        }
     if options.rows:
         of_table = measure("table", grow_table, options.rows, ROWS_ADDED, options.rounds)
-        found |= {f"table_{name}": value for name, value in {"rows": options.rows, **of_table}.items()}
+        figures |= {f"table_{name}": value for name, value in {"rows": options.rows, **of_table}.items()}
     if options.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(figures, indent=1))
         return
-    for name, value in found.items():
+    for name, value in figures.items():
         print(f"{name:20} {value:,.3g}" if isinstance(value, float) else f"{name:20} {value:,}")
 
 
@@ -74,8 +77,8 @@ def measure(source: str, grow: Grow, n_first: int, n_added: int, rounds: int) ->
         folder = Path(name)
         grow(folder, 0, n_first, rng)
         _say(f"{source}: {n_first:,} records made")
-        whole = ingest_seconds(folder, source)
-        _say(f"{source}: ingested in {whole:.1f} s")
+        whole_s = ingest_seconds(folder, source)
+        _say(f"{source}: ingested in {whole_s:.1f} s")
         added, unchanged = [], []
         for turn in range(rounds):
             grow(folder, n_first + turn * n_added, n_first + (turn + 1) * n_added, rng)
@@ -83,10 +86,10 @@ def measure(source: str, grow: Grow, n_first: int, n_added: int, rounds: int) ->
             unchanged.append(ingest_seconds(folder, source))
             _say(f"{source}: {n_added:,} more in {added[-1]:.1f} s, nothing new in {unchanged[-1]:.1f} s")
     return {
-        "whole_s": whole,
+        "whole_s": whole_s,
         "added_s": median(added),
         "unchanged_s": median(unchanged),
-        "added_ratio": median(added) / whole,
+        "added_ratio": median(added) / whole_s,
     }
 
 
@@ -121,11 +124,11 @@ def ingest_seconds(folder: Path, source: str) -> float:
     command = [sys.executable, "-m", "deepspark_ops.command.cli", "ingest", source, "--output", "set"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = time.monotonic()
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=3600
     )
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    if completed.returncode:
+        sys.exit(f"{' '.join(command)}: exit code {completed.returncode}\n{completed.stderr[-2000:]}")
     return time.monotonic() - started
 
 

@@ -149,8 +149,8 @@ def measured(work: Callable[[], int]) -> Cost:
     """Time a call; the call returns the number of records."""
     usage, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     n_records = work()
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime
+    wall, end_usage = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    cpu = end_usage.ru_utime + end_usage.ru_stime - usage.ru_utime - usage.ru_stime
     return Cost(cpu, wall, n_records)
 
 
@@ -184,8 +184,8 @@ def compare(pictures: Pictures, work: Path, *, encoded: bool, rounds: int) -> di
     figures: dict[str, Any] = {
         "records": n_records,
         "shards": len(tasks),
-        "ratio": median(loop.cpu_s / own.cpu_s for loop, own in pairs),
-        "wall_ratio": median(loop.wall_s / own.wall_s for loop, own in pairs),
+        "ratio": median(loop.cpu_s / ingestion.cpu_s for loop, ingestion in pairs),
+        "wall_ratio": median(loop.wall_s / ingestion.wall_s for loop, ingestion in pairs),
     }
     for name, of_one in counted.items():
         figures[f"{name}_cpu_us"] = median(cost.cpu_s for cost in of_one) / n_records * 1e6
@@ -204,11 +204,11 @@ def compare_cores(pictures: Pictures, work: Path, *, rounds: int) -> dict[str, A
     """Return the speedup of two processes that share all tasks over one process."""
     spawn = multiprocessing.get_context("spawn")
     pairs = [spawn.Pipe() for _ in range(2)]
-    processes = [spawn.Process(target=_serve, args=(theirs,), daemon=True) for _, theirs in pairs]
+    processes = [spawn.Process(target=_serve, args=(child_end,), daemon=True) for _, child_end in pairs]
     for process in processes:
         process.start()
-    pipes = [ours for ours, _ in pairs]
-    one, two, cpu_one, cpu_two = [], [], [], []
+    pipes = [parent_end for parent_end, _ in pairs]
+    single_s, pair_s, cpu_single_s, cpu_pair_s = [], [], [], []
     for _ in range(rounds + 1):
         for shares in (1, 2):
             output = work / "cores"
@@ -218,20 +218,20 @@ def compare_cores(pictures: Pictures, work: Path, *, rounds: int) -> dict[str, A
             for i, pipe in enumerate(pipes[:shares]):
                 pipe.send(tasks[i::shares])
             cpu = sum(pipe.recv() for pipe in pipes[:shares])
-            (one if shares == 1 else two).append(time.perf_counter() - start)
-            (cpu_one if shares == 1 else cpu_two).append(cpu)
+            (single_s if shares == 1 else pair_s).append(time.perf_counter() - start)
+            (cpu_single_s if shares == 1 else cpu_pair_s).append(cpu)
             shutil.rmtree(output)
     for pipe, process in zip(pipes, processes, strict=True):
         pipe.send(None)
         process.join(30)
-    wall = list(zip(one[1:], two[1:], strict=True))
+    wall = list(zip(single_s[1:], pair_s[1:], strict=True))
     return {
         "cores": len(os.sched_getaffinity(0)),
         "shards": len(tasks),
         "ratio": median(a / b for a, b in wall),
-        "one_s": median(one[1:]),
-        "two_s": median(two[1:]),
-        "cpu_ratio": median(cpu_two[1:]) / median(cpu_one[1:]),
+        "one_s": median(single_s[1:]),
+        "two_s": median(pair_s[1:]),
+        "cpu_ratio": median(cpu_pair_s[1:]) / median(cpu_single_s[1:]),
     }
 
 
@@ -247,11 +247,11 @@ def _report_peak(pipe: Any) -> None:
 def peak_memory(tasks: Sequence[ShardTask]) -> float:
     """Return the highest resident memory, MiB, of a new process that runs the tasks."""
     spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_report_peak, args=(theirs,), daemon=True)
+    parent_end, child_end = spawn.Pipe()
+    process = spawn.Process(target=_report_peak, args=(child_end,), daemon=True)
     process.start()
-    ours.send(tasks)
-    _, peak = ours.recv()
+    parent_end.send(tasks)
+    _, peak = parent_end.recv()
     process.join(30)
     return float(peak)
 
@@ -287,18 +287,18 @@ def _write_list(path: Path, pairs: Sequence[tuple[str, int]]) -> Path:
     return path
 
 
-def _unpacked(given: Path, work: Path, name: str) -> Path:
+def _unpacked(source: Path, work: Path, name: str) -> Path:
     """Return the folder, or the folder of an unpacked archive."""
-    if given.is_dir():
-        return given
-    with tarfile.open(given) as archive:
+    if source.is_dir():
+        return source
+    with tarfile.open(source) as archive:
         archive.extractall(work / name, filter="data")
     return work / name
 
 
-def photographs(given: Path | None, work: Path) -> Pictures:
+def photographs(source: Path | None, work: Path) -> Pictures:
     """Return 1,000 lines of photographs."""
-    if given is None:
+    if source is None:
         folder, rng = work / "photos", np.random.default_rng(1)
         folder.mkdir()
         pairs = []
@@ -307,21 +307,21 @@ def photographs(given: Path | None, work: Path) -> Pictures:
             (folder / f"{i:03d}.jpg").write_bytes(_smooth_jpeg(rng, width, height))
             pairs.append((f"{i:03d}.jpg", i % 2))
     else:
-        folder = _unpacked(given, work, "photos")
+        folder = _unpacked(source, work, "photos")
         pairs = list(_listed(folder))[:200]
     return Pictures("photographs", _write_list(work / "photos.txt", pairs * PHOTO_REPEATS), folder, PHOTO_SIZE)
 
 
-def small_images(given: Path | None, work: Path) -> Pictures:
+def small_images(source: Path | None, work: Path) -> Pictures:
     """Return 20,000 lines of small images."""
-    if given is None:
+    if source is None:
         folder, rng = work / "cifar", np.random.default_rng(2)
         folder.mkdir()
         pairs = [(f"{i:05d}.jpg", i % 10) for i in range(N_CIFAR)]
         for name, _ in pairs:
             (folder / name).write_bytes(_smooth_jpeg(rng, 32, 32))
     else:
-        folder = _unpacked(given, work, "cifar")
+        folder = _unpacked(source, work, "cifar")
         pairs = list(_listed(folder))[:N_CIFAR]
     return Pictures("cifar", _write_list(work / "cifar.txt", pairs), folder, 0)
 
@@ -376,8 +376,10 @@ def print_report(report: dict[str, Any]) -> None:
 def main() -> None:
     """Parse the command line and print."""
     parser = argparse.ArgumentParser(description="Ingestion beside a plain OpenCV and lmdb loop.")
-    parser.add_argument("--photos", type=Path, help="photos.tar or a folder of photographs; default: they are made")
-    parser.add_argument("--cifar", type=Path, help="cifar10_full.tar.gz or a folder; default: images are made")
+    parser.add_argument(
+        "--photos", type=Path, help="photos.tar or a folder of photographs; default: generated photographs"
+    )
+    parser.add_argument("--cifar", type=Path, help="cifar10_full.tar.gz or a folder; default: generated images")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", type=Path, help="folder for scratch files; default: the system's")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

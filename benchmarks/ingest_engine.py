@@ -2,8 +2,8 @@
 
 Runs ``deepspark ingest`` with ``--engine process`` and ``--engine spark`` in turns. Each run is a new process with a
 new output, and the start counts. The images are JPEGs of 500x375 pixels in ten class folders, resized to 256x256. The
-benchmark draws 200 pictures; the others are hard links. The tables are Parquet files of 20 numbers and a class. ``auto``
-reads Parquet without Spark up to 32 MiB. (CSV, JSON and ORC always need Spark.)
+benchmark draws 200 pictures; the others are hard links. The tables are Parquet files of 20 numbers and a class.
+``auto`` reads Parquet without Spark up to 32 MiB. (CSV, JSON and ORC always need Spark.)
 
 ``ratio``: wall time of process / wall time of spark, median of the rounds. Below 1 the process is faster. ``crossing``:
 the number of images with ratio 1, interpolated by logarithms between two measured numbers. Other programs slow both
@@ -45,8 +45,10 @@ _LONGEST_S: Final = 3600
 def main() -> None:
     """Make the sources, ingest each with both engines, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=_numbers, default=(100, 300, 1_000, 3_000, 10_000), help="0: none")
-    parser.add_argument("--rows", type=_numbers, default=(1_000, 100_000), help="of the tables; 0: none")
+    parser.add_argument(
+        "--images", type=_numbers, default=(100, 300, 1_000, 3_000, 10_000), help="numbers of images; 0: none"
+    )
+    parser.add_argument("--rows", type=_numbers, default=(1_000, 100_000), help="rows of the tables; 0: none")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -125,7 +127,7 @@ def ingest_seconds(source: Path, output: Path, engine: str, options: Sequence[st
     command = [sys.executable, "-m", "deepspark_ops.command.cli", "ingest", str(source), "--output", str(output)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = time.monotonic()
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "--engine", engine, *options],
         env=environment,
         check=False,
@@ -133,8 +135,8 @@ def ingest_seconds(source: Path, output: Path, engine: str, options: Sequence[st
         text=True,
         timeout=_LONGEST_S,
     )
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    if completed.returncode:
+        sys.exit(f"{' '.join(command)}: exit code {completed.returncode}\n{completed.stderr[-2000:]}")
     return time.monotonic() - started
 
 

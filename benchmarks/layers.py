@@ -69,7 +69,7 @@ def _conv(image: Values, kernels: Values) -> Values:
 
 
 def _grouped(image: tuple[int, int, int], n_outputs: int, kernel: int) -> Pair:
-    """Return a convolution of two groups. Each group reads half of the channels, so half of the outputs without groups match."""
+    """Return a convolution of two groups beside a convolution without groups, which has half of the outputs."""
     channels, height, width = image
     text = f"num_output: {n_outputs} kernel_size: {kernel} pad: {kernel // 2} group: 2 bias_term: false"
     return Pair(
@@ -145,10 +145,10 @@ def compiled(layer: Layer, image: tuple[int, ...], weights: tuple[int, ...] | No
         arguments.append(tf.random.stateless_normal(weights, (3, 4)))
 
     @tf.function(autograph=False)
-    def both(*given: Values) -> list[Values]:
-        top = layer(*given)
-        # A gradient of the output's size, so that the compiler cannot fold a constant.
-        gradients = tf.gradients(top, list(given), top)
+    def both(*values: Values) -> list[Values]:
+        top = layer(*values)
+        # The top is the gradient too, so the compiler cannot fold a constant.
+        gradients = tf.gradients(top, list(values), top)
         return [tf.reduce_max(gradient) for gradient in gradients]
 
     both(*arguments)
@@ -179,11 +179,11 @@ def timed(run: Callable[[], None], n_passes: int) -> Cost:
 def compare(pair: Pair, n_rounds: int, n_passes: int) -> dict[str, Any]:
     """Run both sides in turns."""
     layer, weights = our_layer(pair)
-    ours = compiled(layer, (*pair.image[1:], pair.image[0]), weights)
-    theirs = compiled(pair.neighbour, pair.neighbour_image, pair.neighbour_weights)
-    timed(ours, 2)
-    timed(theirs, 2)
-    rounds = [(timed(ours, n_passes), timed(theirs, n_passes)) for _ in range(n_rounds)]
+    layer_pass = compiled(layer, (*pair.image[1:], pair.image[0]), weights)
+    neighbour_pass = compiled(pair.neighbour, pair.neighbour_image, pair.neighbour_weights)
+    timed(layer_pass, 2)
+    timed(neighbour_pass, 2)
+    rounds = [(timed(layer_pass, n_passes), timed(neighbour_pass, n_passes)) for _ in range(n_rounds)]
     result: dict[str, Any] = {"target": TARGET}
     for k, unit in enumerate(Cost._fields):
         our_median, their_median = (median(costs[side][k] for costs in rounds) for side in (0, 1))

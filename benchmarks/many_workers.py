@@ -110,7 +110,7 @@ def many_workers(
             go = SPAWN.Event()
             does_exchange = exchanges > 0
             arguments = [(running.address, share, n_threads, seconds, does_exchange, go, answers) for share in shares]
-            processes = [SPAWN.Process(target=_work, args=one) for one in arguments]
+            processes = [SPAWN.Process(target=_work, args=process_arguments) for process_arguments in arguments]
             for process in processes:
                 process.start()
             joined = [answers.get() for _ in processes]
@@ -137,7 +137,7 @@ def many_workers(
             round(len(rounds) / took, 1),
             round(statistics.median(grant_ms), 2),
             round(_percentile(grant_ms, 99), 2),
-            round(_percentile([1000 * whole for _, _, whole in rounds], 99), 2),
+            round(_percentile([1000 * round_s for _, _, round_s in rounds], 99), 2),
             round(kib, 1),
             round(cpu / took, 3),
             round(1e6 * cpu / len(rounds), 1),
@@ -178,18 +178,18 @@ def _rounds(
     rounds = []
     held: dict[int, Grant] = {}
     for second in range(int(seconds)):
-        for place, (worker, link) in enumerate(links.items()):
-            due = start + second + place / len(links)
+        for index, (worker, link) in enumerate(links.items()):
+            due = start + second + index / len(links)
             time.sleep(max(0.0, due - time.monotonic()))
-            done = [held.pop(worker)] if worker in held else []
-            if worker in vectors and done:
+            acknowledged = [held.pop(worker)] if worker in held else []
+            if worker in vectors and acknowledged:
                 vectors[worker], _ = link.exchange(vectors[worker])
-            asked = time.monotonic()
-            grant = link.request_grant(1, done=done)
+            request_time = time.monotonic()
+            grant = link.request_grant(1, acknowledged=acknowledged)
             now = time.monotonic()
             assert isinstance(grant, Grant)
             held[worker] = grant
-            rounds.append((grant.start, now - asked, now - due))
+            rounds.append((grant.start, now - request_time, now - due))
     for worker, grant in held.items():
         assert links[worker].acknowledge(grant)
     return rounds

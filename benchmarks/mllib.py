@@ -157,8 +157,8 @@ class Digits:
 
     def parts(self, split: str) -> list[Part]:
         """Return a split, shard by shard."""
-        found = open_dataset(DatasetPaths(self.dataset).split(split))
-        parts = [found.read(index, 0, shard.n_samples) for index, shard in enumerate(found.shards)]
+        dataset = open_dataset(DatasetPaths(self.dataset).split(split))
+        parts = [dataset.read(index, 0, shard.n_samples) for index, shard in enumerate(dataset.shards)]
         return [
             ((images.reshape(len(images), -1) - np.float32(MEAN)) * np.float32(SCALE), labels.astype(np.int64))
             for images, labels in parts
@@ -274,30 +274,32 @@ def main() -> int:
     """Train and print a table or JSON. Return 1 if a strategy did not reach MLlib's accuracy in less time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--data", choices=sorted(TASKS), default="digits", help="what is learned")
-    parser.add_argument("--workers", type=int, default=2, help="our workers, of one thread each, and MLlib's threads")
+    parser.add_argument("--data", choices=sorted(TASKS), default="digits", help="the task")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="DeepSpark's workers (a thread each), and MLlib's threads"
+    )
     parser.add_argument("--max-iter", type=int, default=100, help="MLlib's iterations")
-    parser.add_argument("--strategies", default="sync,local_sgd,lbfgs", help="with commas")
-    given = parser.parse_args()
-    task = TASKS[given.data]
+    parser.add_argument("--strategies", default="sync,local_sgd,lbfgs", help="separated by commas")
+    options = parser.parse_args()
+    task = TASKS[options.data]
     with tempfile.TemporaryDirectory(prefix="deepspark-mllib-") as scratch:
         folder = Path(scratch)
-        data: Data = Digits(folder) if given.data == "digits" else Table(folder)
-        rows = [fit_mllib(task, data, given.workers, given.max_iter)]
-        for strategy in given.strategies.split(","):
+        data: Data = Digits(folder) if options.data == "digits" else Table(folder)
+        rows = [fit_mllib(task, data, options.workers, options.max_iter)]
+        for strategy in options.strategies.split(","):
             rows.append(
                 train_ours(
                     task,
                     data,
                     folder / strategy,
                     strategy,
-                    n_workers=given.workers,
+                    n_workers=options.workers,
                     lengths=task.lengths_for(strategy),
                     target=rows[0].accuracy,
                 )
             )
-    if given.json:
-        sys.stdout.write(json.dumps({"data": given.data, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+    if options.json:
+        sys.stdout.write(json.dumps({"data": options.data, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
     else:
         for row in rows:
             seconds = "not reached" if row.seconds is None else f"{row.seconds:.1f} s, training {row.training_s:.1f} s"

@@ -94,27 +94,29 @@ def measure(
             wait_until_steady(prepared.run, exchange)
             began, first, worked = time.monotonic(), exchange.poll().acknowledged, cpu_seconds(crew)
             time.sleep(seconds)
-            done, ended = exchange.poll().acknowledged - first, time.monotonic()
+            acknowledged, ended = exchange.poll().acknowledged - first, time.monotonic()
             busy = (cpu_seconds(crew) - worked) / (ended - began) / n_workers
         finally:
             for process in crew:
                 process.kill()
                 process.join()
-    return done * prepared.run.images_per_step() / (ended - began), busy
+    return acknowledged * prepared.run.images_per_step() / (ended - began), busy
 
 
 def cpu_seconds(crew: list[BaseProcess]) -> float:
     """Return the processor time of the processes, summed over all threads."""
     fields = [Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split() for process in crew]
-    return sum(int(found[11]) + int(found[12]) for found in fields) / os.sysconf("SC_CLK_TCK")
+    return sum(int(process_fields[11]) + int(process_fields[12]) for process_fields in fields) / os.sysconf(
+        "SC_CLK_TCK"
+    )
 
 
 def wait_until_steady(run: Run, exchange: RunningExchange) -> None:
     """Wait for the second loss line of every worker: graphs are compiled, caches filled."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        told = [event.worker for event in read_events(run.paths.events) if event.kind == "loss"]
-        if all(told.count(worker) >= 2 for worker in range(run.config.n_workers)):
+        reporters = [event.worker for event in read_events(run.paths.events) if event.kind == "loss"]
+        if all(reporters.count(worker) >= 2 for worker in range(run.config.n_workers)):
             return
         time.sleep(0.3)
     msg = f"no steady state within {START_S:g} s: {exchange.poll()}"
@@ -126,7 +128,7 @@ def foretell(
 ) -> dict[int, float]:
     """Return the predicted images/s by number of workers."""
     probe = make_plan(PlanConfig(solver=ROOT / NETS[net].solver, dataset=dataset, workers="1", step_ms=1e3 * step_s))
-    row, seen = compare("shm", probe.n_params, 1, CHUNK_FLOATS, EXCHANGE_ROUND_S)
+    row, server = compare("shm", probe.n_params, 1, CHUNK_FLOATS, EXCHANGE_ROUND_S)
     report = make_plan(
         PlanConfig(
             solver=ROOT / NETS[net].solver,
@@ -137,8 +139,8 @@ def foretell(
             host_cores=CORES,
             worker_cores=busy,
             step_ms=1e3 * step_s,
-            memory_gbytes_per_s=row.ours / 1e9,
-            control_us=seen["control_call_us"],
+            memory_gbytes_per_s=row.exchange / 1e9,
+            control_us=server["control_call_us"],
         )
     )
     return {row.workers: row.images_per_s for row in report.rows}
@@ -170,12 +172,12 @@ def main() -> int:
     """Compare; 0 if every prediction is within the tolerance."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--nets", default="lenet", help=f"with commas, of {', '.join(NETS)}")
-    parser.add_argument("--workers", default="1,2,4", help="numbers of workers, with commas; 1 is always run")
+    parser.add_argument("--nets", default="lenet", help=f"separated by commas, of {', '.join(NETS)}")
+    parser.add_argument("--workers", default="1,2,4", help="numbers of workers, separated by commas; 1 always runs")
     parser.add_argument("--comm-period", type=int, default=10, help="tau")
-    parser.add_argument("--seconds", type=float, default=12.0, help="of each measurement")
-    parser.add_argument("--tolerance", type=float, default=0.15, help="largest error that is called right")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "plan", help="where the digits are ingested")
+    parser.add_argument("--seconds", type=float, default=12.0, help="seconds of each measurement")
+    parser.add_argument("--tolerance", type=float, default=0.15, help="largest accepted error")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "plan", help="folder of the ingested digits")
     parser.add_argument("--digits", type=Path, help="ingested dataset of the digits")
     parser.add_argument("--cifar10", type=Path, help="ingested dataset of CIFAR-10")
     options = parser.parse_args()
@@ -184,9 +186,11 @@ def main() -> int:
         for row in compare_net(net, dataset_of(net, options), options):
             rows.append(row)
             if not options.json:
-                found = f"measured {row.measured:9,.0f} images/s, predicted {row.predicted:9,.0f} ({row.error:+.1%})"
+                comparison = (
+                    f"measured {row.measured:9,.0f} images/s, predicted {row.predicted:9,.0f} ({row.error:+.1%})"
+                )
                 print(
-                    f"{row.net:14} {row.workers} workers: {found}; a minibatch {row.step_ms:.2f} ms,"
+                    f"{row.net:14} {row.workers} workers: {comparison}; a minibatch {row.step_ms:.2f} ms,"
                     f" {row.worker_cores:.2f} cores",
                     flush=True,
                 )

@@ -1,9 +1,9 @@
 """Train in float32, bfloat16 and float16: ``python benchmarks/precision.py [--json] [--data cifar10_full.tar.gz]``.
 
-Speed: each precision is a process that compiles, warms up and waits. All processes are pinned to the same cores and take
-turns, so other programs slow all precisions alike. A round is some steps on numpy arrays in memory. Figures are medians
-of the rounds: images per second, and images per second of processor time. The ratio of a round is rate / float32's rate
-in the same round, and the median over the rounds counts.
+Speed: each precision is a process that compiles, warms up and waits. All processes are pinned to the same cores and
+take turns, so other programs slow all precisions alike. A round is some steps on numpy arrays in memory. Figures are
+medians of the rounds: images per second, and images per second of processor time. The ratio of a round is the rate
+divided by float32's rate in the same round, and the median over the rounds counts.
 
 Accuracy (with --data): cifar10_quick by the example's first solver, with the same batches and seed in each precision.
 The figure is the share of the 10,000 test images that the last parameters label rightly, computed in float32. The
@@ -134,12 +134,15 @@ def serve_accuracy(data: Path, precision: str, n_threads: int, n_steps: int) -> 
         losses += outputs.losses.tolist()
     spec = build_net_spec(read_net(ROOT / net.prototxt), phase="TEST", sample_shapes=lambda _: (net.image, ()))
     forward = compile_forward(spec, n_threads=n_threads, outputs=("accuracy",))
-    params, found = np.array(state.params_view()), []
+    params, batch_accuracies = np.array(state.params_view()), []
     for first in range(0, len(test_images), net.batch_size):
         rows = slice(first, first + net.batch_size)
         feeds = {"data": test_images[rows] - mean, "label": test_labels[rows]}
-        found.append(float(forward.run(params, feeds, layer_state={}, seed=0).blobs["accuracy"]))
-    print(json.dumps({"accuracy": float(np.mean(found)), "last_loss": float(np.mean(losses[-100:]))}), flush=True)
+        batch_accuracies.append(float(forward.run(params, feeds, layer_state={}, seed=0).blobs["accuracy"]))
+    print(
+        json.dumps({"accuracy": float(np.mean(batch_accuracies)), "last_loss": float(np.mean(losses[-100:]))}),
+        flush=True,
+    )
 
 
 def read_split(archive: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -147,8 +150,8 @@ def read_split(archive: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     import cv2
 
     with tarfile.open(archive) as tar:
-        found = ((member.name, tar.extractfile(member)) for member in tar)
-        files = {name.removeprefix("./"): file.read() for name, file in found if file is not None}
+        members = ((member.name, tar.extractfile(member)) for member in tar)
+        files = {name.removeprefix("./"): file.read() for name, file in members if file is not None}
     pairs = [line.rsplit(" ", 1) for line in files[f"{split}.txt"].decode().splitlines()]
     images = np.empty((len(pairs), 3, 32, 32), np.uint8)
     for row, (name, _) in enumerate(pairs):
@@ -235,11 +238,11 @@ def compare_speed(name: str, precisions: Sequence[str], cores: Sequence[int], n_
 
 def accuracies(data: Path, precisions: Sequence[str], cores: Sequence[int], n_steps: int) -> dict[str, Any]:
     """Train cifar10_quick in each precision in sequence."""
-    found: dict[str, Any] = {"minibatches": n_steps}
+    figures: dict[str, Any] = {"minibatches": n_steps}
     for precision in precisions:
         command = pinned(cores, "--serve-accuracy", str(data), precision, str(len(cores)), str(n_steps))
-        found[precision] = json.loads(subprocess.check_output(command, env=environment(), stderr=subprocess.DEVNULL))
-    return found
+        figures[precision] = json.loads(subprocess.check_output(command, env=environment(), stderr=subprocess.DEVNULL))
+    return figures
 
 
 def main() -> int:
@@ -267,18 +270,19 @@ def main() -> int:
     say: Callable[[str], None] = (lambda _: None) if options.json else partial(print, flush=True)
     results: dict[str, Any] = {"threads": len(cores)}
     for name in options.nets:
-        results[name] = found = compare_speed(name, options.precisions, cores, options.rounds)
+        results[name] = figures = compare_speed(name, options.precisions, cores, options.rounds)
         for precision in options.precisions:
             say(
-                f"{name} {precision}: {found['images_per_s'][precision]:,.1f} images/s, {found['ratio'][precision]:.2f}"
-                f" times float32 ({found['ratio_cpu'][precision]:.2f} by processor time)"
+                f"{name} {precision}: {figures['images_per_s'][precision]:,.1f} images/s,"
+                f" {figures['ratio'][precision]:.2f} times float32"
+                f" ({figures['ratio_cpu'][precision]:.2f} by processor time)"
             )
     if options.data is not None:
-        results["accuracy"] = found = accuracies(options.data, options.precisions, cores, options.steps)
+        results["accuracy"] = figures = accuracies(options.data, options.precisions, cores, options.steps)
         for precision in options.precisions:
             say(
-                f"cifar10_quick {precision}: accuracy {found[precision]['accuracy']:.4f} after {options.steps}"
-                f" minibatches, loss {found[precision]['last_loss']:.4f}"
+                f"cifar10_quick {precision}: accuracy {figures[precision]['accuracy']:.4f} after {options.steps}"
+                f" minibatches, loss {figures[precision]['last_loss']:.4f}"
             )
     if options.json:
         print(json.dumps(results, indent=1))

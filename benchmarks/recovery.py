@@ -1,4 +1,4 @@
-"""Measure seconds from a fault to progress: ``python benchmarks/recovery.py [--json] [--rounds 3] [--faults worker,server]``.
+"""Time recovery from faults: ``python benchmarks/recovery.py [--json] [--rounds 3] [--faults worker,server]``.
 
 Trains LeNet on the handwritten digits of examples/digits with two workers, and kills a process by SIGKILL. The run's
 events then show the progress:
@@ -77,13 +77,13 @@ class Training:
             return []
         return [event for event in read_events(self.paths.events) if event.kind == "loss" and event.time > since]
 
-    def until(self, found: Callable[[], Any], what: str, *, may_end: bool = False) -> Any:
+    def until(self, read: Callable[[], Any], awaited: str, *, may_end: bool = False) -> Any:
         """Wait for a true value of ``read`` and return the value; ``event`` names the value in the message."""
         deadline = time.monotonic() + TIMEOUT_S
-        while not (value := found()):
+        while not (value := read()):
             ended = self.process.poll() is not None and not may_end
             if ended or time.monotonic() > deadline:
-                sys.exit(f"{what}: not seen; the end of the log:\n{self.log.read_text()[-3000:]}")
+                sys.exit(f"{awaited}: not seen; the end of the log:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.05)
         return value
 
@@ -109,7 +109,7 @@ def recovery(fault: str, dataset: Path, folder: Path) -> dict[str, float]:
     job = Training(folder, dataset, master)
     try:
         job.until(lambda: {event.worker for event in job.losses()} == {0, 1}, "both workers' first losses")
-        start_s = max(next(one.time for one in job.losses() if one.worker == worker) for worker in (0, 1)) - began
+        start_s = max(next(loss.time for loss in job.losses() if loss.worker == worker) for worker in (0, 1)) - began
         job.until(job.paths.snapshot_iterations, "the first snapshot")
         time.sleep(2.0)
         return {"start_s": start_s, **_RECOVERIES[fault](job, dataset, folder)}
@@ -124,13 +124,15 @@ def _of_part(*words: str, skip: int = 0) -> Callable[[Training, Path, Path], dic
         os.kill(pid, signal.SIGKILL)
         joined = job.until(lambda: _joined(job, began), "worker that joins again")
         first = job.until(
-            lambda: [one for one in job.losses(joined.time) if one.worker == joined.worker], "loss of that worker"
+            lambda: [loss for loss in job.losses(joined.time) if loss.worker == joined.worker], "loss of that worker"
         )[0]
-        others = [one.time for one in job.losses(began) if one.worker != joined.worker and one.time < first.time]
+        other_times = [
+            loss.time for loss in job.losses(began) if loss.worker != joined.worker and loss.time < first.time
+        ]
         return {
             "seconds": first.time - began,
             "until_it_joined_s": joined.time - began,
-            "others_s": _longest([began, *others, first.time]),
+            "others_s": _longest([began, *other_times, first.time]),
         }
 
     return measure
@@ -138,7 +140,7 @@ def _of_part(*words: str, skip: int = 0) -> Callable[[Training, Path, Path], dic
 
 def _joined(job: Training, since: float) -> Event | None:
     events = read_events(job.paths.events)
-    return next((one for one in events if one.kind == "worker_joined" and one.time > since), None)
+    return next((event for event in events if event.kind == "worker_joined" and event.time > since), None)
 
 
 def _of_server(job: Training, dataset: Path, folder: Path) -> dict[str, float]:
@@ -148,8 +150,10 @@ def _of_server(job: Training, dataset: Path, folder: Path) -> dict[str, float]:
     os.kill(pid, signal.SIGKILL)
     # A worker may still compute a grant of the killed server; the worker's next grant comes from the new server.
     job.until(lambda: job.pids("deepspark_ops.exchange.server.process") not in ([], [pid]), "a new server")
-    again = time.time()
-    first = job.until(lambda: [one for one in job.losses(again) if one.clock > clock + 2 * DISPLAY], "a loss")[0]
+    restart_time = time.time()
+    first = job.until(
+        lambda: [loss for loss in job.losses(restart_time) if loss.clock > clock + 2 * DISPLAY], "a loss"
+    )[0]
     return {"seconds": first.time - began, "others_s": first.time - began}
 
 
@@ -161,11 +165,11 @@ def _of_whole(*words: str) -> Callable[[Training, Path, Path], dict[str, float]]
         job.process.wait(TIMEOUT_S)
         ended = time.time()
         clock = job.paths.snapshot_iterations()[-1]
-        again = Training(folder, dataset, "local[2]")
+        next_run = Training(folder, dataset, "local[2]")
         try:
-            first = again.until(lambda: [one for one in again.losses(ended) if one.clock > clock], "a loss")[0]
+            first = next_run.until(lambda: [loss for loss in next_run.losses(ended) if loss.clock > clock], "a loss")[0]
         finally:
-            again.end()
+            next_run.end()
         return {"seconds": first.time - began, "until_it_ended_s": ended - began}
 
     return measure
@@ -189,9 +193,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--faults", default=",".join(_RECOVERIES), help=f"of {', '.join(_RECOVERIES)}")
+    parser.add_argument(
+        "--faults", default=",".join(_RECOVERIES), help=f"separated by commas, of {', '.join(_RECOVERIES)}"
+    )
     options = parser.parse_args()
-    found: dict[str, Any] = {"rounds": options.rounds, "load_average": os.getloadavg()[0], "cores": os.cpu_count()}
+    figures: dict[str, Any] = {"rounds": options.rounds, "load_average": os.getloadavg()[0], "cores": os.cpu_count()}
     with tempfile.TemporaryDirectory() as scratch:
         dataset = Path(scratch) / "dataset"
         source = DIGITS / "digits8x8-images-idx3-ubyte.gz"
@@ -204,12 +210,12 @@ def main() -> None:
                 folder.mkdir()
                 rounds.append(recovery(fault, dataset, folder))
             names = rounds[0]
-            found[fault] = {name: round(median(one[name] for one in rounds), 2) for name in names}
+            figures[fault] = {name: round(median(round_figures[name] for round_figures in rounds), 2) for name in names}
             if not options.json:
-                sys.stdout.write(f"{fault}: {found[fault]}\n")
+                sys.stdout.write(f"{fault}: {figures[fault]}\n")
                 sys.stdout.flush()
     if options.json:
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(figures) + "\n")
 
 
 if __name__ == "__main__":

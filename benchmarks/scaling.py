@@ -1,8 +1,8 @@
-"""Measure the gain of a second worker and the cost of exchanges: ``python benchmarks/scaling.py [--json] [--net lenet]``.
+"""Measure the gain of a second worker and the cost of exchanges: ``python benchmarks/scaling.py [--json]``.
 
 ``--net`` without names trains no net. ``--scripted N`` (1,000; 0: none) connects scripted workers to the real server
-(``many_workers.py``): grants in clear and in TLS, and exchanges of a small vector. ``--snapshot N`` (100; 0: none) takes
-a snapshot of LeNet with N scripted workers: the driver's memory and seconds (``large_snapshot.py``).
+(``many_workers.py``): grants in clear and in TLS, and exchanges of a small vector. ``--snapshot N`` (100; 0: none)
+takes a snapshot of LeNet with N scripted workers: the driver's memory and seconds (``large_snapshot.py``).
 
     python benchmarks/scaling.py --json --net --seconds 20
 
@@ -164,9 +164,9 @@ def measure(name: str, n_workers: int, comm_period: int, folder: Path, warm_s: f
             time.sleep(warm_s)
             began, ends, at_start = time.time(), time.monotonic() + seconds, exchange.poll().acknowledged
             while time.monotonic() < ends:
-                # From an acknowledgement to a later acknowledgement: a grant of a large net takes a good part of the time.
-                if (done := exchange.poll().acknowledged) > at_start:
-                    throughput.see(time.monotonic(), done)
+                # From an acknowledgement to a later one: a grant of a large net takes a good part of the time.
+                if (acknowledged := exchange.poll().acknowledged) > at_start:
+                    throughput.see(time.monotonic(), acknowledged)
                 time.sleep(POLL_S)
         finally:
             for worker in workers:
@@ -210,12 +210,12 @@ def main() -> None:
                     cases.append(case)
                     if not options.json:
                         print(case, flush=True)
-    found = {"tau": options.tau, **summary(cases), "scripted": scripted, "cases": [asdict(case) for case in cases]}
+    figures = {"tau": options.tau, **summary(cases), "scripted": scripted, "cases": [asdict(case) for case in cases]}
     if options.json:
-        json.dump(found, sys.stdout, indent=2)
+        json.dump(figures, sys.stdout, indent=2)
         print()
     else:
-        print({key: value for key, value in found.items() if key != "cases"})
+        print({key: value for key, value in figures.items() if key != "cases"})
 
 
 def scripted_rows(n_workers: int, seconds: float, n_in_snapshot: int) -> dict[str, dict[str, Any]]:
@@ -235,18 +235,18 @@ def scripted_rows(n_workers: int, seconds: float, n_in_snapshot: int) -> dict[st
 
 def summary(cases: list[Case]) -> dict[str, object]:
     """Return the figures that have bars, by net."""
-    found: dict[str, object] = {}
+    figures: dict[str, object] = {}
     for name in dict.fromkeys(case.net for case in cases):
-        one, two = ([c for c in cases if (c.net, c.n_workers) == (name, n)] for n in (1, 2))
-        ratios = [b.images_per_s / a.images_per_s for a, b in zip(one, two, strict=True)]
-        found[name] = {
-            "images_per_s_1": statistics.median(case.images_per_s for case in one),
-            "images_per_s_2": statistics.median(case.images_per_s for case in two),
+        single, double = ([c for c in cases if (c.net, c.n_workers) == (name, n)] for n in (1, 2))
+        ratios = [b.images_per_s / a.images_per_s for a, b in zip(single, double, strict=True)]
+        figures[name] = {
+            "images_per_s_1": statistics.median(case.images_per_s for case in single),
+            "images_per_s_2": statistics.median(case.images_per_s for case in double),
             "scaling": round(statistics.median(ratios), 3),
-            "exchange_share": statistics.median(case.exchange_share for case in two),
-            "exchange_p99_ms": statistics.median(case.exchange_p99_ms for case in two),
+            "exchange_share": statistics.median(case.exchange_share for case in double),
+            "exchange_p99_ms": statistics.median(case.exchange_p99_ms for case in double),
         }
-    return found
+    return figures
 
 
 if __name__ == "__main__":

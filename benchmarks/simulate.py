@@ -72,7 +72,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("solver", type=Path)
     parser.add_argument("--dataset", type=Path, required=True)
-    parser.add_argument("--workers", default="1,4", help="with commas")
+    parser.add_argument("--workers", default="1,4", help="numbers of workers, separated by commas")
     parser.add_argument("--comm-period", default="auto")
     parser.add_argument("--steps", type=int, default=6, help="minibatches of each worker")
     options = parser.parse_args()

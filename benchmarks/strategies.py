@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
@@ -150,7 +149,7 @@ def measured(cell: Cell, accuracy: float, events: Sequence[Event]) -> Cell:
     """Return the cell with what a run's events say."""
     end = next(event.data for event in reversed(events) if event.data.get("status") == "finished")
     met = [event for event in events if event.kind == "exchange"]
-    told = sum(event.data["exchanges"] for event in met)
+    reported = sum(event.data["exchanges"] for event in met)
     sent = sum(event.data["bytes"] for event in met)
     periods = {event.worker: event.data["comm_period"] for event in met}
     stale = [event.data["staleness"] for event in events if event.kind == "loss" and "staleness" in event.data]
@@ -161,7 +160,7 @@ def measured(cell: Cell, accuracy: float, events: Sequence[Event]) -> Cell:
         train_s=round(images / end["images_per_s"], 1) if "images_per_s" in end else None,
         exchanges=end["exchanges"],
         # Workers report with their loss lines; the last exchanges come after the last line.
-        sent_bytes=round(sent / told * end["exchanges"]) if told else 0,
+        sent_bytes=round(sent / reported * end["exchanges"]) if reported else 0,
         comm_period=sum(periods.values()) / len(periods) if periods else 0.0,
         staleness=round(sum(stale) / len(stale), 2) if stale else 0.0,
     )
@@ -170,7 +169,7 @@ def measured(cell: Cell, accuracy: float, events: Sequence[Event]) -> Cell:
 def cells_of(
     net: str, strategies: Sequence[str], workers: Sequence[int], minibatches: int, seeds: Sequence[int] = (1,)
 ) -> Iterator[Cell]:
-    """Yield the cells to run; the cell of one worker comes first, because the other cells are compared with its accuracy."""
+    """Yield the cells to run, one worker's first: the other cells are compared with one worker's accuracy."""
     for count in sorted(workers):
         names = dict.fromkeys(find_strategy(name).for_workers(count).name for name in strategies)
         for name in names:
@@ -197,10 +196,14 @@ class Results:
         plain = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         self.cells = {key: Cell(**fields) for key, fields in plain.items()}
 
-    def has(self, cell: Cell, *, again: bool) -> bool:
-        """Return whether the cell has a result with this number of minibatches; failures count unless ``retry_failed``."""
-        found = self.cells.get(cell.key)
-        return found is not None and found.minibatches == cell.minibatches and not (again and found.failure)
+    def has(self, cell: Cell, *, retry_failed: bool) -> bool:
+        """Return whether the cell has a result of this length; failures count unless ``retry_failed``."""
+        recorded = self.cells.get(cell.key)
+        return (
+            recorded is not None
+            and recorded.minibatches == cell.minibatches
+            and not (retry_failed and recorded.failure)
+        )
 
     def put(self, cell: Cell) -> None:
         """Keep a cell."""
@@ -210,11 +213,11 @@ class Results:
 
     def of(self, net: str) -> dict[tuple[str, int], list[Cell]]:
         """Return a net's cells by strategy and number of workers, a cell per seed."""
-        found: dict[tuple[str, int], list[Cell]] = {}
+        cells: dict[tuple[str, int], list[Cell]] = {}
         for cell in self.cells.values():
             if cell.net == net:
-                found.setdefault((cell.strategy, cell.workers), []).append(cell)
-        return found
+                cells.setdefault((cell.strategy, cell.workers), []).append(cell)
+        return cells
 
 
 def mean_of(cells: Sequence[Cell]) -> Cell:
@@ -239,8 +242,8 @@ def mean_of(cells: Sequence[Cell]) -> Cell:
 
 def table(net: str, seeds: Mapping[tuple[str, int], Sequence[Cell]]) -> list[str]:
     """Return the Markdown lines of a net: the runs, a row per strategy and number of workers, and verdicts."""
-    cells = {key: mean_of(own) for key, own in seeds.items()}
-    alone = cells.get((SINGLE_WORKER, 1))
+    cells = {key: mean_of(seed_cells) for key, seed_cells in seeds.items()}
+    single_worker = cells.get((SINGLE_WORKER, 1))
     lengths = sorted({cell.minibatches for cell in cells.values()})
     ran = " or ".join(f"{length:,}" for length in lengths)
     text = f"{ran} minibatches of {NETS[net].batch_size} over all workers."
@@ -257,36 +260,35 @@ def table(net: str, seeds: Mapping[tuple[str, int], Sequence[Cell]]) -> list[str
             how = "diverged" if "loss is" in cell.failure else "failed"
             lines.append(f"| {name} | {workers} | {how} | | | | | | |")
             continue
-        compared = alone is not None and alone.accuracy is not None and strategy != SINGLE_WORKER
-        change = f"{100 * (cell.accuracy - alone.accuracy):+.1f}" if compared and alone else ""  # type: ignore[operator]
+        compared = single_worker is not None and single_worker.accuracy is not None and strategy != SINGLE_WORKER
+        change = f"{100 * (cell.accuracy - single_worker.accuracy):+.1f}" if compared and single_worker else ""  # type: ignore[operator]
         seconds = f"{cell.train_s:.0f} s" if cell.train_s is not None else ""
-        values = [100 * one.accuracy for one in seeds[strategy, workers] if one.accuracy is not None]
+        values = [100 * seed_cell.accuracy for seed_cell in seeds[strategy, workers] if seed_cell.accuracy is not None]
         spread = f" ± {(max(values) - min(values)) / 2:.1f}" if len(values) > 1 else ""
         lines.append(
             f"| {name} | {workers} | {100 * cell.accuracy:.1f}{spread} % | {change} | {seconds} | {cell.exchanges:,} |"
             f" {cell.sent_bytes / 1e6:,.0f} MB | {cell.comm_period:.3g} | {cell.staleness:.1f} |"
         )
-    return [*lines, "", *verdict(cells, alone), ""]
+    return [*lines, "", *verdict(cells, single_worker), ""]
 
 
-def verdict(cells: Mapping[tuple[str, int], Cell], alone: Cell | None) -> list[str]:
+def verdict(cells: Mapping[tuple[str, int], Cell], single_worker: Cell | None) -> list[str]:
     """Return the strategies, by number of workers, that lose more against one worker than two workers may lose."""
-    if alone is None or alone.accuracy is None:
+    if single_worker is None or single_worker.accuracy is None:
         return ["One worker has not been run: nothing to compare with."]
-    least = alone.accuracy - TOLERANCE
+    least = single_worker.accuracy - TOLERANCE
     lines = []
     for count in sorted({workers for _, workers in cells if workers > 1}):
-        found = [cell for (_, workers), cell in sorted(cells.items()) if workers == count]
-        worse = [cell.strategy for cell in found if cell.accuracy is not None and cell.accuracy < least]
-        failed = [cell.strategy for cell in found if cell.accuracy is None]
-        within = len(found) - len(worse) - len(failed)
-        told = (
-            f"- {count} workers: {within} of {len(found)} strategies within {100 * TOLERANCE:.0f} points of one worker"
-        )
-        for what, names in (("further below", worse), ("without a result", failed)):
+        compared = [cell for (_, workers), cell in sorted(cells.items()) if workers == count]
+        worse = [cell.strategy for cell in compared if cell.accuracy is not None and cell.accuracy < least]
+        failed = [cell.strategy for cell in compared if cell.accuracy is None]
+        within = len(compared) - len(worse) - len(failed)
+        points = 100 * TOLERANCE
+        text = f"- {count} workers: {within} of {len(compared)} strategies within {points:.0f} points of one worker"
+        for verdict_text, names in (("further below", worse), ("without a result", failed)):
             if names:
-                told += f"; {what}: {', '.join(f'`{name}`' for name in names)}"
-        lines.append(f"{told}.")
+                text += f"; {verdict_text}: {', '.join(f'`{name}`' for name in names)}"
+        lines.append(f"{text}.")
     return lines
 
 
@@ -311,28 +313,28 @@ def draw(results: Results, path: Path) -> bool:
     figure = make_subplots(
         rows=len(nets),
         cols=2,
-        subplot_titles=[f"{NETS[n].title}: {what}" for n in nets for what in ("accuracy, %", "MB sent")],
+        subplot_titles=[f"{NETS[n].title}: {figure_name}" for n in nets for figure_name in ("accuracy, %", "MB sent")],
         vertical_spacing=0.22,
     )
     colours = {1: "#626873", 2: "#2878be", 4: "#d98a1f"}
     for row, net in enumerate(nets, start=1):
-        means = {key: mean_of(own) for key, own in results.of(net).items()}
+        means = {key: mean_of(seed_cells) for key, seed_cells in results.of(net).items()}
         cells = {key: cell for key, cell in means.items() if cell.accuracy is not None}
         names = sorted({name for name, _ in cells if name != SINGLE_WORKER})
         for workers in sorted({count for _, count in cells if count > 1}):
-            found = [cells[name, workers] for name in names if (name, workers) in cells]
+            strategy_cells = [cells[name, workers] for name in names if (name, workers) in cells]
             style = {"name": f"{workers} workers", "marker_color": colours.get(workers, "#2f9270")}
             where = {"row": row, "col": 1}
-            x = [cell.strategy for cell in found]
-            y = [100 * (cell.accuracy or 0.0) for cell in found]
+            x = [cell.strategy for cell in strategy_cells]
+            y = [100 * (cell.accuracy or 0.0) for cell in strategy_cells]
             bar = graph.Bar(x=x, y=y, showlegend=row == 1, **style)
             figure.add_trace(bar, **where)
-            sent = graph.Bar(x=x, y=[cell.sent_bytes / 1e6 for cell in found], showlegend=False, **style)
+            sent = graph.Bar(x=x, y=[cell.sent_bytes / 1e6 for cell in strategy_cells], showlegend=False, **style)
             figure.add_trace(sent, row=row, col=2)
         scores = [100 * (cell.accuracy or 0.0) for cell in cells.values()] or [0.0]
         figure.update_yaxes(range=[max(0.0, min(scores) - 4), max(scores) + 3], row=row, col=1)
-        if alone := cells.get((SINGLE_WORKER, 1)):
-            level = 100 * (alone.accuracy or 0.0)
+        if single_worker := cells.get((SINGLE_WORKER, 1)):
+            level = 100 * (single_worker.accuracy or 0.0)
             text = f"one worker {level:.1f}"
             figure.add_hline(y=level, line_dash="dash", annotation_text=text, row=row, col=1)
     width, height = 1200, 60 + 380 * len(nets)
@@ -351,31 +353,31 @@ def main() -> int:
     """Run what is not done yet; 0 if every cell has a result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print all results as one JSON object at the end")
-    parser.add_argument("--nets", default="lenet", help=f"with commas, of {', '.join(NETS)}")
-    parser.add_argument("--workers", default="1,2,4", help="numbers of workers, with commas")
-    parser.add_argument("--strategies", default=",".join(canonical()), help="with commas")
-    parser.add_argument("--seeds", default="1", help="with commas; the page has their means")
-    parser.add_argument("--minibatches", type=int, help="of each run; default: the solver's own number")
-    parser.add_argument("--results", type=Path, default=DOCS / "strategies.json", help="kept from one call to the next")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "strategies", help="runs while they last")
+    parser.add_argument("--nets", default="lenet", help=f"separated by commas, of {', '.join(NETS)}")
+    parser.add_argument("--workers", default="1,2,4", help="numbers of workers, separated by commas")
+    parser.add_argument("--strategies", default=",".join(canonical()), help="separated by commas")
+    parser.add_argument("--seeds", default="1", help="separated by commas; the page has means over the seeds")
+    parser.add_argument("--minibatches", type=int, help="minibatches of a run; default: the solver's number")
+    parser.add_argument("--results", type=Path, default=DOCS / "strategies.json", help="results, read and written")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "strategies", help="folder of unfinished runs")
     parser.add_argument("--digits", type=Path, help="ingested dataset of the digits")
     parser.add_argument("--cifar10", type=Path, help="ingested dataset of CIFAR-10")
-    parser.add_argument("--again", action="store_true", help="run cells anew that failed")
-    parser.add_argument("--limit", type=int, default=0, help="stop after so many runs; 0: run all")
+    parser.add_argument("--again", action="store_true", help="run failed cells again")
+    parser.add_argument("--limit", type=int, default=0, help="stop after this number of runs; 0: run all")
     parser.add_argument(
         "--write", action="store_true", help="write docs/evidence/strategies.md and .png from the results"
     )
     options = parser.parse_args()
     results = Results(options.results)
-    done = run_all(options, results)
+    is_complete = run_all(options, results)
     if options.write:
-        before, _, rest = (DOCS / "strategies.md").read_text(encoding="utf-8").partition(BEGIN)
-        write_text_whole(DOCS / "strategies.md", f"{before}{BEGIN}\n{page(results)}{END}{rest.partition(END)[2]}")
+        head, _, tail = (DOCS / "strategies.md").read_text(encoding="utf-8").partition(BEGIN)
+        write_text_whole(DOCS / "strategies.md", f"{head}{BEGIN}\n{page(results)}{END}{tail.partition(END)[2]}")
         if not draw(results, DOCS / "strategies.png"):
-            print("no Chromium found, or nothing to draw: the picture stays as it is", file=sys.stderr)
+            print("the picture was not drawn: no Chromium, or no results", file=sys.stderr)
     if options.json:
         print(json.dumps({key: asdict(cell) for key, cell in results.cells.items()}, indent=1))
-    return 0 if done else 1
+    return 0 if is_complete else 1
 
 
 def canonical() -> list[str]:
@@ -387,23 +389,25 @@ def run_all(options: argparse.Namespace, results: Results) -> bool:
     """Run the cells without a result; return whether all cells have a result."""
     options.work.mkdir(parents=True, exist_ok=True)
     workers, seeds = ([int(number) for number in text.split(",")] for text in (options.workers, options.seeds))
-    n_runs, is_whole = 0, True
+    n_runs, is_complete = 0, True
     for net in options.nets.split(","):
         minibatches = options.minibatches or NETS[net].minibatches
-        wanted = cells_of(net, options.strategies.split(","), workers, minibatches, seeds)
-        for cell in [cell for cell in wanted if not results.has(cell, again=options.again)]:
+        cells = cells_of(net, options.strategies.split(","), workers, minibatches, seeds)
+        for cell in [cell for cell in cells if not results.has(cell, retry_failed=options.again)]:
             if options.limit and n_runs >= options.limit:
                 return False
             began = time.monotonic()
-            found = run_cell(cell, dataset_of(net, options), options.work)
-            results.put(found)
+            result = run_cell(cell, dataset_of(net, options), options.work)
+            results.put(result)
             n_runs += 1
-            is_whole = is_whole and not found.failure
+            is_complete = is_complete and not result.failure
             shown = (
-                found.failure if found.accuracy is None else f"accuracy={found.accuracy:.4f} train_s={found.train_s}"
+                result.failure
+                if result.accuracy is None
+                else f"accuracy={result.accuracy:.4f} train_s={result.train_s}"
             )
-            print(f"{found.key}: {shown} ({time.monotonic() - began:.0f} s in all)", file=sys.stderr, flush=True)
-    return is_whole
+            print(f"{result.key}: {shown} ({time.monotonic() - began:.0f} s in all)", file=sys.stderr, flush=True)
+    return is_complete
 
 
 def dataset_of(net: str, options: argparse.Namespace) -> Path:
@@ -412,8 +416,7 @@ def dataset_of(net: str, options: argparse.Namespace) -> Path:
         return options.digits or ingest_digits(options.work)
     if options.cifar10 is None:
         sys.exit("--cifar10 PATH is needed: an ingested CIFAR-10 (examples/cifar10/README.md)")
-    found: Any = options.cifar10
-    return Path(found)
+    return Path(options.cifar10)
 
 
 if __name__ == "__main__":

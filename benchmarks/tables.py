@@ -61,39 +61,41 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--columns", type=int, default=200)
-    parser.add_argument("--cores", type=int, default=2, help="of Spark's local master")
-    parser.add_argument("--memory", default="3g", help="of Spark's Java process")
+    parser.add_argument("--cores", type=int, default=2, help="cores of Spark's local master")
+    parser.add_argument("--memory", default="3g", help="memory of Spark's Java process")
     parser.add_argument("--repeat", type=int, default=1, help="pairs of writing and ingesting")
     parser.add_argument(
-        "--folder", type=Path, help="where the table and what is made of it go; default: a temporary one"
+        "--folder", type=Path, help="folder for the table and the datasets; default: a temporary folder"
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, format="%(message)s")
     logging.getLogger("deepspark_ops").setLevel(logging.INFO)
-    with tempfile.TemporaryDirectory(prefix="deepspark-tables-", dir=given.folder) as scratch:
+    with tempfile.TemporaryDirectory(prefix="deepspark-tables-", dir=options.folder) as scratch:
         folder = Path(scratch)
         source = folder / "source"
         began = time.monotonic()
-        write_source(source, given.rows, given.columns)
+        write_source(source, options.rows, options.columns)
         _say(f"the table was made in {time.monotonic() - began:.0f} s")
-        properties = {**spark_conf(), "spark.app.name": "tables", "spark.driver.memory": given.memory}
-        context = start_context(f"local[{given.cores}]", properties, listen_address="127.0.0.1", insecure_network=False)
+        properties = {**spark_conf(), "spark.app.name": "tables", "spark.driver.memory": options.memory}
+        context = start_context(
+            f"local[{options.cores}]", properties, listen_address="127.0.0.1", insecure_network=False
+        )
         try:
             _write(context, _first_file(source), folder / "warm")
             peaks = [0]
-            pairs = [_pair(context, source, folder, number, peaks) for number in range(given.repeat)]
+            pairs = [_pair(context, source, folder, number, peaks) for number in range(options.repeat)]
         finally:
             context.stop()
     result = {
-        "rows": given.rows,
-        "columns": given.columns,
-        "cores": given.cores,
-        "parquet_rows_per_s": [round(given.rows / write) for write, _ in pairs],
-        "ingest_rows_per_s": [round(given.rows / ingest) for _, ingest in pairs],
+        "rows": options.rows,
+        "columns": options.columns,
+        "cores": options.cores,
+        "parquet_rows_per_s": [round(options.rows / write) for write, _ in pairs],
+        "ingest_rows_per_s": [round(options.rows / ingest) for _, ingest in pairs],
         "parquet_ratio": statistics.median(write / ingest for write, ingest in pairs),
         "largest_task_mib": max(peaks),
     }
-    if given.json:
+    if options.json:
         sys.stdout.write(json.dumps(result, indent=1) + "\n")
     else:
         for name, value in result.items():

@@ -236,10 +236,10 @@ def main() -> int:
     """Compare; 0 if every target was reached as much sooner as promised."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
-    parser.add_argument("--nets", default="lenet", help="with commas between them")
+    parser.add_argument("--nets", default="lenet", help="separated by commas")
     parser.add_argument("--cifar10", type=Path, help="cifar10_full.tar.gz")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--contenders", default=",".join(["ours 1", "ours 2", *PEERS]), help="with commas between them")
+    parser.add_argument("--contenders", default=",".join(["ours 1", "ours 2", *PEERS]), help="separated by commas")
     options = parser.parse_args()
     names = options.nets.split(",")
     if "cifar10_quick" in names and options.cifar10 is None:

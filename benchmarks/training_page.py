@@ -89,11 +89,11 @@ def airflow(folder: Path) -> Iterator[tuple[Api, int, float]]:
     """Run ``deepspark ui``; yield the API, the process, and the seconds until Airflow answered."""
     port = free_port()
     home = folder / "airflow"
-    places = {"DEEPSPARK_AIRFLOW_HOME": str(home), "DEEPSPARK_HOME": str(folder / "home")}
+    folders = {"DEEPSPARK_AIRFLOW_HOME": str(home), "DEEPSPARK_HOME": str(folder / "home")}
     command = [sys.executable, "-m", "deepspark_ops.command.cli", "ui", "--port", str(port)]
     began = time.monotonic()
     process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **places, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
+        command, cwd=ROOT, env={**os.environ, **folders, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     try:
@@ -178,17 +178,17 @@ def cores_of_readers(api: Api, ui: int, run: Path, n_readers: int, seconds: floa
         reader.longest_s, reader.answers = 0.0, 0
     stop = threading.Event()
     threads = [threading.Thread(target=grow(run / "events.jsonl", stop), daemon=True)]
-    threads += [threading.Thread(target=_watch, args=(one, stop, at * POLL_S / n_readers), daemon=True)
-                for at, one in enumerate(readers)]  # fmt: skip
-    before, began = cpu_seconds(ui), time.monotonic()
+    threads += [threading.Thread(target=_watch, args=(reader, stop, at * POLL_S / n_readers), daemon=True)
+                for at, reader in enumerate(readers)]  # fmt: skip
+    cpu_at_start, began = cpu_seconds(ui), time.monotonic()
     for thread in threads:
         thread.start()
     time.sleep(seconds)
-    used = (cpu_seconds(ui) - before) / (time.monotonic() - began)
+    used = (cpu_seconds(ui) - cpu_at_start) / (time.monotonic() - began)
     stop.set()
     for thread in threads:
         thread.join()
-    return used, max((one.longest_s for one in readers), default=0.0), sum(one.answers for one in readers)
+    return used, max((reader.longest_s for reader in readers), default=0.0), sum(reader.answers for reader in readers)
 
 
 def _watch(reader: Reader, stop: threading.Event, first_s: float) -> None:
@@ -247,24 +247,24 @@ def seconds_to_update(page: Page, url: str, events: Path) -> float:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Return all figures."""
-    with tempfile.TemporaryDirectory(prefix="training-page-") as made, airflow(Path(made)) as (api, ui, ui_s):
+    with tempfile.TemporaryDirectory(prefix="training-page-") as scratch, airflow(Path(scratch)) as (api, ui, ui_s):
         ui_cpu_s = cpu_seconds(ui, of_all=True)
-        runs = Path(made) / "home" / "runs" / DAG
+        runs = Path(scratch) / "home" / "runs" / DAG
         write_run(runs / BIG, EVENTS)
         write_run(runs / GROWING, 10_000)
         site = f"http://127.0.0.1:{api.port}/deepspark/runs/{DAG}"
-        found: dict[str, Any] = {"ui_s": ui_s, "ui_cpu_s": ui_cpu_s}
+        figures: dict[str, Any] = {"ui_s": ui_s, "ui_cpu_s": ui_cpu_s}
         if not options.no_browser:
-            found |= _in_browser(api, ui, site, runs / GROWING)
-        print(found, file=sys.stderr)
+            figures |= _in_browser(api, ui, site, runs / GROWING)
+        print(figures, file=sys.stderr)
         rounds = []
         for _ in range(options.rounds):
             idle, _, _ = cores_of_readers(api, ui, runs / GROWING, 0, options.seconds / 2)
             rounds.append((idle, *cores_of_readers(api, ui, runs / GROWING, READERS, options.seconds)))
-        idle, busy, longest_s, answers = min(rounds, key=lambda one: one[1] - one[0])
+        idle, busy, longest_s, answers = min(rounds, key=lambda round_figures: round_figures[1] - round_figures[0])
         cores = {"idle_cores": idle, "twenty_pages_cores": busy, "pages_cores": busy - idle}
         counts = {"answers": answers, "answer_cpu_ms": 1e3 * (busy - idle) * options.seconds / answers}
-        return found | cores | {"longest_answer_s": longest_s} | counts
+        return figures | cores | {"longest_answer_s": longest_s} | counts
 
 
 def _in_browser(api: Api, ui: int, site: str, growing: Path) -> dict[str, Any]:
@@ -274,14 +274,14 @@ def _in_browser(api: Api, ui: int, site: str, growing: Path) -> dict[str, Any]:
         page.wait_until(_DRAWN)  # plotly.js is in the browser's cache now, as for anyone who has seen a run
         page.call("Page.addScriptToEvaluateOnNewDocument", source=_MARK_DRAWN)
         url = f"{site}/{BIG}/training"
-        before = cpu_seconds(ui)
+        cpu_at_start = cpu_seconds(ui)
         first = seconds_to_open(page, url)
-        cpu = cpu_seconds(ui) - before
-        again = min(seconds_to_open(page, url) for _ in range(3))
-        said = str(page.evaluate("document.getElementById('sampling').textContent"))
+        cpu = cpu_seconds(ui) - cpu_at_start
+        later_open_s = min(seconds_to_open(page, url) for _ in range(3))
+        sampling_text = str(page.evaluate("document.getElementById('sampling').textContent"))
         updates = [seconds_to_update(page, f"{site}/{GROWING}/training", growing / "events.jsonl") for _ in range(3)]
-        opened = {"open_s": first, "open_server_cpu_s": cpu, "open_again_s": again}
-        return {**opened, "update_s": min(updates), "says": said}
+        opened = {"open_s": first, "open_server_cpu_s": cpu, "open_again_s": later_open_s}
+        return {**opened, "update_s": min(updates), "says": sampling_text}
 
 
 def main() -> None:
@@ -290,13 +290,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--seconds", type=float, default=60.0, help="length of a round with twenty readers")
     parser.add_argument("--rounds", type=int, default=1, help="rounds; the cheapest counts")
-    parser.add_argument("--no-browser", action="store_true", help="only what the API server costs")
-    found = measure(parser.parse_args())
-    within = {name: found[name] <= limit for name, limit in LIMITS.items() if name in found}
+    parser.add_argument("--no-browser", action="store_true", help="measure the API server alone")
+    figures = measure(parser.parse_args())
+    within = {name: figures[name] <= limit for name, limit in LIMITS.items() if name in figures}
     if "--json" in sys.argv:
-        print(json.dumps({**found, "limits": LIMITS, "within": within}))
+        print(json.dumps({**figures, "limits": LIMITS, "within": within}))
         return
-    for name, value in found.items():
+    for name, value in figures.items():
         shown = f"{value:.3f}" if isinstance(value, float) else value
         limit = f"   limit {LIMITS[name]:g}: {'kept' if within[name] else 'NOT KEPT'}" if name in within else ""
         print(f"{name:20} {shown}{limit}")

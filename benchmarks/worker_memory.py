@@ -1,7 +1,7 @@
 """Measure the memory of a training's worker at its peak, by part: ``python benchmarks/worker_memory.py [--json]``.
 
-Processes of this host train CaffeNet (``--net FILE``: another net) on random images. The kernel shows the memory of each
-worker (``/proc/PID/smaps``): many readings, of which the largest sum counts. TensorFlow's log shows the memory of its
+Processes of this host train CaffeNet (``--net FILE``: another net) on random images. The kernel shows the memory of
+each worker (``/proc/PID/smaps``), and the reading with the largest sum counts. TensorFlow's log shows the memory of its
 allocator (``TF_CPP_VMODULE=bfc_allocator=1``). Linux, with oneDNN. MiB of each worker:
 
   libraries  files: code and constants, shared by all processes of the host

@@ -1,4 +1,4 @@
-"""Train with Keras 3 to an accuracy, as Keras users do: ``keras_accuracy.py FOLDER VARIANT N_THREADS``; a line per test."""
+"""Train with Keras 3 to an accuracy: ``keras_accuracy.py FOLDER VARIANT N_THREADS``; a line per test."""
 
 from __future__ import annotations
 

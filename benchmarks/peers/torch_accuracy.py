@@ -1,4 +1,4 @@
-"""Train with PyTorch to an accuracy, as PyTorch users do: ``torch_accuracy.py FOLDER VARIANT N_THREADS``; a line per test."""
+"""Train with PyTorch to an accuracy: ``torch_accuracy.py FOLDER VARIANT N_THREADS``; a line per test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time training steps and forward passes beside Keras, JAX and PyTorch: ``make bench``, or ``python -m benchmarks.speed``.
+"""Time steps and forward passes beside Keras, JAX and PyTorch: ``make bench``, or ``python -m benchmarks.speed``.
 
 First the variants of a framework take turns as processes of one thread, net by net, and the best variant goes on.
 ``--choice kept`` reads the variant from the JSON. Then this project, the floor and the best variants take turns as
@@ -33,7 +33,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "keras tensorflow": ("keras tensorflow_xla",),
 }
 """The plainest variant of a framework, and the others."""
-SINGLE, PAIR, ALONE = Mode(1, 2), Mode(2, 1), Mode(1, 1)
+SINGLE, PAIR, ONE_THREAD = Mode(1, 2), Mode(2, 1), Mode(1, 1)
 PROJECT, FLOOR = "ours", "floor"
 PEERS = ROOT / "benchmarks" / "peers"
 CACHE = ROOT / "build" / "bench"
@@ -114,7 +114,7 @@ class Measurement:
             leader,
             NETS[self.net].batch_size,
             multiple=self._multiple,
-            wanted_s=self.options.block_s,
+            block_s=self.options.block_s,
             n_rounds=n_rounds,
         )
 
@@ -123,13 +123,13 @@ class Measurement:
         names = ["keras jax"]
         for leader, variants in VARIANTS.items():
             racing = [leader, *(name for name in variants if self._has_images or "channels_last" not in name)]
-            contenders = self.race(racing, ALONE, leader, 2)["contenders"]
+            contenders = self.race(racing, ONE_THREAD, leader, 2)["contenders"]
             names += sorted({best(contenders, kind) for kind in KINDS})
         return names
 
     def kernels(self) -> dict[str, Any]:
         """Return the share of our step outside oneDNN's kernels, measured in a process of one thread."""
-        with team(PROJECT, self.net, ALONE, self.folder, environment=ENVIRONMENT) as process:
+        with team(PROJECT, self.net, ONE_THREAD, self.folder, environment=ENVIRONMENT) as process:
             process.wait_ready()
             process.block("step", self._multiple)
             size = process.log.stat().st_size
@@ -178,10 +178,10 @@ def oldest_first(names: Sequence[str], results: Mapping[str, Any]) -> list[str]:
 def main() -> None:
     """Measure the nets, then write the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nets", default=",".join(NETS), help="with commas between them; none: only the pages")
+    parser.add_argument("--nets", default=",".join(NETS), help="separated by commas; none: only the pages")
     parser.add_argument("--repeats", type=int, default=3, help="blocks of each contender that count")
     parser.add_argument("--block-s", type=float, default=0.5, help="seconds of our block")
-    parser.add_argument("--minutes", type=float, default=15, help="no net begins after them; 0: no bound")
+    parser.add_argument("--minutes", type=float, default=15, help="no net begins later; 0: no bound")
     parser.add_argument("--json", type=Path, default=page.RESULTS, help="results, read and written")
     parser.add_argument("--choice", choices=("new", "kept"), default="new", help="kept: the variants of the JSON")
     options = parser.parse_args()

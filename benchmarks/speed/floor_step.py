@@ -1,8 +1,8 @@
 """Time the floor: ``floor_step.py NET N_THREADS``; no program with these kernels can be faster here.
 
-Each convolution and product of the net runs alone and in sequence, by TensorFlow's primitives (oneDNN's kernels). A step
-adds the kernels for the gradients of data and weights. Every other layer that no kernel can include reads and writes
-its larger blob once, and twice more in a step. The update of a step reads three vectors and writes two.
+Each convolution and product of the net runs alone and in sequence, by TensorFlow's primitives (oneDNN's kernels). A
+step adds the kernels for the gradients of data and weights. Every other layer that no kernel can include reads and
+writes its larger blob once, and twice more in a step. The update of a step reads three vectors and writes two.
 """
 
 from __future__ import annotations

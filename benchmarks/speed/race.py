@@ -148,9 +148,9 @@ def turns(names: Sequence[str], n_rounds: int) -> list[list[str]]:
     return [[*names[k % len(names) :], *names[: k % len(names)]] for k in range(n_rounds)]
 
 
-def block_steps(seconds_per_step: float, wanted_s: float, multiple: int) -> int:
-    """Return how many steps last about ``wanted_s``: a multiple of ``multiple``, at least once."""
-    return multiple * max(1, round(wanted_s / seconds_per_step / multiple))
+def block_steps(seconds_per_step: float, block_s: float, multiple: int) -> int:
+    """Return how many steps last about ``block_s``: a multiple of ``multiple``, at least once."""
+    return multiple * max(1, round(block_s / seconds_per_step / multiple))
 
 
 def interleave(
@@ -193,7 +193,7 @@ def summary(
 
 
 def race(
-    teams: Sequence[Team], leader: str, batch_size: int, *, multiple: int, wanted_s: float, n_rounds: int
+    teams: Sequence[Team], leader: str, batch_size: int, *, multiple: int, block_s: float, n_rounds: int
 ) -> dict[str, Any]:
     """Start all teams, let the teams take turns, and return the medians by contender.
 
@@ -225,7 +225,7 @@ def race(
         for kind in KINDS:
             started[leader].block(kind, multiple)  # a graph of several steps is traced
             seconds = started[leader].block(kind, multiple).seconds / multiple
-            n_steps[kind] = block_steps(seconds, wanted_s, multiple)
+            n_steps[kind] = block_steps(seconds, block_s, multiple)
         blocks, errors = interleave(started, n_steps, n_rounds)
         if leader in errors:
             raise errors[leader]

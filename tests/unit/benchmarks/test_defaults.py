@@ -154,18 +154,18 @@ def test_results_are_kept_for_the_next_machine_but_not_those_of_former_defaults(
         cell for cell in script.cells_of("strategies", ["lenet"], [1], [4]) if cell.variant in ("", "easgd", "sync")
     ]
     put(script, runs, cells, 0.9)
-    script.write_kept(tmp_path / "kept.jsonl", runs)
-    kept = script.read_kept(tmp_path / "kept.jsonl")
+    script.write_recorded(tmp_path / "kept.jsonl", runs)
+    kept = script.read_recorded(tmp_path / "kept.jsonl")
     elsewhere = script.Runs(tmp_path / "nothing", tmp_path, None, kept)
     assert len(kept) == 3
     assert elsewhere.results(cells) == runs.results(cells)
     monkeypatch.setitem(script.NETS, "lenet", replace(script.NETS["lenet"], overrides="gamma: 0.3"))
-    script.write_kept(tmp_path / "kept.jsonl", elsewhere)
+    script.write_recorded(tmp_path / "kept.jsonl", elsewhere)
     assert (tmp_path / "kept.jsonl").read_text() == ""
 
 
 def test_every_result_of_the_docs_is_one_of_the_present_defaults(script):
-    kept = script.read_kept(script.KEPT)
+    kept = script.read_recorded(script.RECORDED)
     runs = script.Runs(Path("out"), Path("work"), None, kept)
     cells = [cell for study in script.STUDIES for cell in script.cells_of(study, list(script.NETS), script.SEEDS, ())]
     assert len(kept) > 300

@@ -59,7 +59,7 @@ def test_medians_are_those_of_the_rounds_after_the_first(make: Make) -> None:
     # Two blocks of the leader decide the steps (0.1 s each: ten in a second); a round warms up, three rounds count.
     ours = make("ours", [0.1, 0.1, 9.0, 0.2, 0.4, 0.5], [0.1, 0.1, 9.0, 0.1, 0.1, 0.1])
     peer = make("peer", [9.0, 0.5, 0.8, 0.1], [9.0, 1.0, 2.0, 4.0])
-    result = race([ours, peer], "ours", 8, multiple=1, wanted_s=1.0, n_rounds=3)
+    result = race([ours, peer], "ours", 8, multiple=1, block_s=1.0, n_rounds=3)
     assert result["n_steps"] == {"step": 10, "forward": 10}
     assert result["contenders"]["ours"]["step"]["samples_per_s"] == pytest.approx(8 / 0.4)
     assert result["contenders"]["ours"]["step"]["samples_per_cpu_s"] == pytest.approx(8 / 0.8)
@@ -70,7 +70,7 @@ def test_medians_are_those_of_the_rounds_after_the_first(make: Make) -> None:
 
 def test_blocks_of_two_contenders_never_overlap_and_those_of_a_pair_do(make: Make, tmp_path: Path) -> None:
     teams = [make(name, [1.0] * 9, [1.0] * 9, n_processes=2) for name in ("ours", "peer")]
-    result = race(teams, "ours", 1, multiple=1, wanted_s=1.0, n_rounds=2)
+    result = race(teams, "ours", 1, multiple=1, block_s=1.0, n_rounds=2)
     assert result["contenders"]["ours"]["step"]["samples_per_s"] == pytest.approx(2.0)  # both processes' samples
     assert result["contenders"]["ours"]["peak_mib"] == 20
     lines = sorted(line.split() for line in (tmp_path / "diary").read_text().splitlines())
@@ -91,12 +91,12 @@ def test_a_contender_that_fails_is_left_out_and_said(make: Make, tmp_path: Path)
         return Team("broken", [sys.executable, "-c", "raise SystemExit('no such net')"], Mode(1, 1), tmp_path / "log")
 
     teams = [make("ours", [1.0] * 4, [1.0] * 4), broken(), make("ends", [1.0] * 4, [1.0])]
-    contenders = race(teams, "ours", 1, multiple=1, wanted_s=1.0, n_rounds=1)["contenders"]
+    contenders = race(teams, "ours", 1, multiple=1, block_s=1.0, n_rounds=1)["contenders"]
     assert contenders["broken"]["failure"].endswith("no such net")
     assert contenders["ends"]["failure"].endswith("IndexError: pop from empty list")
     assert contenders["ours"]["step"]["samples_per_s"] == pytest.approx(1.0)
     with pytest.raises(ContenderError, match="broken ended with code 1"):
-        race([broken()], "broken", 1, multiple=1, wanted_s=1.0, n_rounds=1)
+        race([broken()], "broken", 1, multiple=1, block_s=1.0, n_rounds=1)
 
 
 def test_a_contender_of_this_repository_speaks_the_protocol(tmp_path: Path) -> None:

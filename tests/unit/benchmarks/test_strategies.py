@@ -25,11 +25,11 @@ def test_interrupted_benchmark_goes_on(script, tmp_path):
     for cell in (done, failed):
         script.Results(path).put(cell)
     results = script.Results(path)
-    assert results.has(done, again=False)
-    assert results.has(failed, again=False)
-    assert not results.has(failed, again=True)
-    assert not results.has(replace(done, minibatches=200), again=False)
-    assert not results.has(replace(done, workers=4), again=False)
+    assert results.has(done, retry_failed=False)
+    assert results.has(failed, retry_failed=False)
+    assert not results.has(failed, retry_failed=True)
+    assert not results.has(replace(done, minibatches=200), retry_failed=False)
+    assert not results.has(replace(done, workers=4), retry_failed=False)
 
 
 def test_measures_come_from_the_events(script):
