@@ -185,7 +185,7 @@ def _rounds(
             if worker in vectors and acknowledged:
                 vectors[worker], _ = link.exchange(vectors[worker])
             request_time = time.monotonic()
-            grant = link.request_grant(1, acknowledged=acknowledged)
+            grant = link.request_grant(1, done=acknowledged)
             now = time.monotonic()
             assert isinstance(grant, Grant)
             held[worker] = grant
