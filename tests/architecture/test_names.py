@@ -104,9 +104,9 @@ def helper_names() -> dict[str, set[str]]:
     return files
 
 
-def test_helpers_of_one_name_in_many_test_files_are_few() -> None:
+def test_no_helper_has_the_same_name_in_four_test_files() -> None:
     repeated = {name: sorted(files) for name, files in helper_names().items() if len(files) >= 4}
-    assert len(repeated) < 10, (
+    assert repeated == {}, (
         "helpers with one job are a function in tests/reference or a fixture of a conftest.py; helpers with different "
         f"jobs have the names of their values: {repeated}"
     )

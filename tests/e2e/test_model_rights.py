@@ -37,7 +37,7 @@ def write_model(airflow: AirflowInstance, folder: Path, name: str) -> None:
         promote(bundle, decision, config, Author("schedule"), run_dir=run)
 
 
-def model_of(airflow: AirflowInstance, name: str) -> ModelOverview:
+def model_overview(airflow: AirflowInstance, name: str) -> ModelOverview:
     return read_model(airflow.home / "models", name)
 
 
@@ -86,14 +86,14 @@ def test_who_may_trigger_the_models_dag_changes_it_and_nobody_else(airflow: Airf
             assert user.post(f"{page}/{action}", data=good, headers=elsewhere).status_code == 403
             assert user.get(f"{page}/{action}", params=good).status_code == 405
         assert nobody.get(page, headers=html).headers["location"].startswith("/api/v2/auth/login?next=")
-        assert len(model_of(airflow, name).history) == 2
+        assert len(model_overview(airflow, name).history) == 2
         assert audit_of(airflow, name) == []
 
         done = user.post(
             f"{page}/rollback", data=good, headers={"Origin": airflow.site, "Sec-Fetch-Site": "same-origin"}
         )
         assert (done.status_code, done.headers["location"]) == (303, f"{page}?done=3")
-        last = model_of(airflow, name).history[-1]
+        last = model_overview(airflow, name).history[-1]
         assert (last.action, last.version, last.who, last.comment) == ("rolled back", "v1", "user", "by a test")
         assert audit_of(airflow, name) == [("deepspark.rollback", "user")]
 
@@ -127,4 +127,4 @@ def test_a_model_is_rolled_back_by_a_click_inside_airflow(airflow: AirflowInstan
         page.goto(f"{airflow.site}/dags/{DAG}/events")
         page.wait_until("document.body.innerText.includes('deepspark.rollback')")
         assert page.troubles == []
-    assert model_of(airflow, name).history[-1].comment == "by a click"
+    assert model_overview(airflow, name).history[-1].comment == "by a click"

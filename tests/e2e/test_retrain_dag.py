@@ -40,11 +40,11 @@ def first_run(airflow: AirflowInstance) -> DagRun:
 
 
 def production_of(airflow: AirflowInstance) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((model_of(airflow) / "production.json").read_text())
+    found: dict[str, Any] = json.loads((model_folder(airflow) / "production.json").read_text())
     return found
 
 
-def model_of(airflow: AirflowInstance) -> Path:
+def model_folder(airflow: AirflowInstance) -> Path:
     return airflow.home / "models" / RETRAINED_MODEL
 
 
@@ -60,7 +60,7 @@ def test_a_run_by_time_is_approved_and_put_into_production(airflow: AirflowInsta
     assert note == production["reason"]
     assert note.endswith("; no model was in production; approved by user (looks right)")
     assert first.told()[-1] == ("promoted", f"model {RETRAINED_MODEL}: v1 is in production ({note})")
-    assert (model_of(airflow) / "versions" / "v1" / "weights.caffemodel").is_file()
+    assert (model_folder(airflow) / "versions" / "v1" / "weights.caffemodel").is_file()
     bundle = json.loads((first.folder / "bundle" / "manifest.json").read_text())
     assert [(one["name"], one["task"]) for one in bundle["outputs"]] == [("again", "reconstruction")]
     # The only run here whose formats are those of a form that nobody touched.
@@ -118,7 +118,7 @@ def test_data_of_others_and_data_that_were_judged_start_no_training(
 def test_a_run_by_an_updated_dataset_starts_from_production_and_keeps_what_is_better(airflow: AirflowInstance) -> None:
     first_run(airflow)
     production = production_of(airflow)
-    version = model_of(airflow) / "versions" / production["version"]
+    version = model_folder(airflow) / "versions" / production["version"]
     example = SmallExample(airflow.base / "retrain")  # its files are there
     example.change_a_pixel()
     ingested = airflow.trigger("deepspark_train", example.conf(overrides="max_iter: 40"))

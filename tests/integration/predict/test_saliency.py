@@ -65,7 +65,7 @@ def convert(folder, text, **options):
     return folder / "bundle", params
 
 
-def ask(bundle, picture, query, **options):
+def ask_saliency(bundle, picture, query, **options):
     config = ServeConfig(bundle=bundle, threads=1, batch_wait_ms=0, batch_size=16, **options)
     service = Service.of(load_served(config), config)
     png = cv2.imencode(".png", picture)[1].tobytes()
@@ -95,7 +95,7 @@ def probabilities(picture, weights):
 def test_gradient_times_input_of_a_linear_net_is_its_weights_times_the_values(colour):
     bundle, params = colour
     picture = pictures(3)
-    answer, unavailable = ask(bundle, picture, "method=gradient&class=1")
+    answer, unavailable = ask_saliency(bundle, picture, "method=gradient&class=1")
     assert answer.status_code == 200, answer.text
     fed = ((picture.astype(np.float64) - MEAN) * SCALE).transpose(2, 0, 1)
     expected = (params.reshape(3, 3, SIDE, SIDE)[1] * fed).sum(axis=0)
@@ -114,7 +114,7 @@ def test_gradient_times_input_of_a_linear_net_is_its_weights_times_the_values(co
 def test_occlusion_is_the_fall_of_the_probability_under_each_square(colour):
     bundle, params = colour
     picture = pictures(3)
-    answer, _ = ask(bundle, picture, "method=occlusion", occlusion_squares=3)
+    answer, _ = ask_saliency(bundle, picture, "method=occlusion", occlusion_squares=3)
     chosen = int(probabilities(picture, params).argmax())
     assert answer.json()["class"] == chosen
     falls, counts = np.zeros((SIDE, SIDE)), np.zeros((SIDE, SIDE))
@@ -131,7 +131,7 @@ def test_occlusion_is_the_fall_of_the_probability_under_each_square(colour):
 def test_grad_cam_of_a_grey_picture_by_hand(tmp_path):
     bundle, params = convert(tmp_path, FEATURES)
     picture = pictures(1)
-    answer, unavailable = ask(bundle, picture, "method=grad_cam&class=2")
+    answer, unavailable = ask_saliency(bundle, picture, "method=grad_cam&class=2")
     kernel, weights = params[:2], params[2:].reshape(3, 2, SIDE, SIDE)
     expected = np.zeros((SIDE, SIDE))
     for row, column in np.ndindex(SIDE, SIDE):
@@ -144,10 +144,10 @@ def test_grad_cam_of_a_grey_picture_by_hand(tmp_path):
 def test_a_further_output_has_maps_of_its_own(tmp_path):
     bundle, params = convert(tmp_path, TWO_RESULTS)
     picture = pictures(3)
-    answer, _ = ask(bundle, picture, "output=age")
+    answer, _ = ask_saliency(bundle, picture, "output=age")
     expected = (params[-3 * N_PIXELS :].reshape(3, SIDE, SIDE) * picture.transpose(2, 0, 1)).sum(axis=0)
     assert np.array(answer.json()["map"]) == pytest.approx(expected, rel=1e-3, abs=1e-3)
-    refused, _ = ask(bundle, picture, "output=height")
+    refused, _ = ask_saliency(bundle, picture, "output=height")
     assert (refused.status_code, "expected an output with a score of a sample: scores, age" in refused.text) == (
         422,
         True,

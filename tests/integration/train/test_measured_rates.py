@@ -48,7 +48,7 @@ def measuring_run(folder: Path, *, n_workers: int, iter_size: int = 1) -> Run:
     return Run(config, RunPaths(folder), spec, net, (), binding, ComputePlan())
 
 
-def model_of(folder: Path, *, n_workers: int, iter_size: int = 1) -> TfModel:
+def measuring_model(folder: Path, *, n_workers: int, iter_size: int = 1) -> TfModel:
     run = measuring_run(folder, n_workers=n_workers, iter_size=iter_size)
     devices, _ = set_up_worker(AssignedDevices("cpu", (), 1), run.config, 1)
     return TfModel(run, worker=0, pull=lambda: initial_vector(run.train_net, 1), state=None, devices=devices)
@@ -76,7 +76,7 @@ def test_a_step_has_the_factor_that_the_minibatchs_curvature_allows(
     factor = 0.5 * 2 * (1 + 0.5) / (RATE * SCALE * curvature)
     assert 1.2 < factor < 3.8, "the case must not be at a bound"
 
-    model, plain = (model_of(tmp_path / str(p), n_workers=p, iter_size=iter_size) for p in (3, 2))
+    model, plain = (measuring_model(tmp_path / str(p), n_workers=p, iter_size=iter_size) for p in (3, 2))
     steadied = stabiliser_of(model, tmp_path / "3")
     note = steadied.before_steps(0, 3, feeds)
     reported = re.search(r" (\S+) for inner products \(largest curvature (\S+)\);", note)
@@ -100,7 +100,7 @@ def test_a_step_has_the_factor_that_the_minibatchs_curvature_allows(
 
 
 def test_a_replaced_momentum_is_in_memory_once(tmp_path: Path) -> None:
-    model = model_of(tmp_path, n_workers=3)
+    model = measuring_model(tmp_path, n_workers=3)
     blobs = [aligned_vector(blob.size) for blob in model.momentum()]
     for number, blob in enumerate(blobs):
         blob[:] = number + np.arange(blob.size)

@@ -46,7 +46,7 @@ def net_of(layers: str, phase: Phase) -> NetSpec:
     return build_net_spec(parse_net(FEEDS % (dims, dims) + layers), phase=phase)
 
 
-def model_of(folder: Path, layers: str) -> TfModel:
+def tf_model(folder: Path, layers: str) -> TfModel:
     train_net, test_net = net_of(layers, "TRAIN"), net_of(layers, "TEST")
     config = parse_config(TrainConfig, {"solver": folder / "solver.prototxt", "run_dir": folder, "n_workers": 1})
     spec = solver_spec(parse_solver('base_lr: 0.1 lr_policy: "fixed" max_iter: 1 random_seed: 1'))
@@ -83,7 +83,7 @@ def test_passes_run_two_at_a_time_and_the_outputs_keep_their_order(
         return run(self, *arguments, **options)
 
     monkeypatch.setattr(PreparedForward, "run", together)
-    model = model_of(tmp_path, PRODUCT)
+    model = tf_model(tmp_path, PRODUCT)
     weights, bias = np.split(model.local().astype(np.float64), [6])
     for feeds, value in zip(batches(), outputs_of_test(model), strict=True):
         expected = feeds["x"].astype(np.float64) @ weights.reshape(2, 3).T + bias
@@ -91,7 +91,7 @@ def test_passes_run_two_at_a_time_and_the_outputs_keep_their_order(
 
 
 def test_a_sequence_goes_on_from_batch_to_batch(tmp_path: Path) -> None:
-    model = model_of(tmp_path, RECURRENT)
+    model = tf_model(tmp_path, RECURRENT)
     weights = [view.astype(np.float64) for view in net_of(RECURRENT, "TEST").params.views(model.local()).values()]
     fed = list(batches())
     expected, _ = slow_rnn(*(np.concatenate([feeds[blob] for feeds in fed]) for blob in ("x", "cont")), *weights)

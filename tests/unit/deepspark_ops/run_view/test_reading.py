@@ -19,17 +19,17 @@ def answered(reading, since=""):
     return training_answer(reading, RUNNING, statuses={}, airflow=None, now=1050.0, since=since)
 
 
-def joined(answers):
-    """The lines as a page has them after these answers."""
-    found = {}
+def lines_of_answers(answers):
+    """Return a page's lines after the answers: a whole answer replaces the lines, any other answer extends them."""
+    lines = {}
     for answer in answers:
         if answer["is_whole"]:
-            found = {}
+            lines = {}
         for line in answer["lines"]:
-            known = found.setdefault((line["chart"], line["name"]), {"clock": [], "time": [], "value": []})
-            for part, values in known.items():
-                values += line[part]
-    return found
+            columns = lines.setdefault((line["chart"], line["name"]), {"clock": [], "time": [], "value": []})
+            for name, values in columns.items():
+                values += line[name]
+    return lines
 
 
 AGAIN = (*RUN, started(250, 2000.0), loss(0, 300, 2010.0, loss=0.2), loss(1, 350, 2011.0))
@@ -37,7 +37,7 @@ AGAIN = (*RUN, started(250, 2000.0), loss(0, 300, 2010.0, loss=0.2), loss(1, 350
 
 @given(cuts=st.lists(st.integers(0, len(lines(AGAIN))), max_size=5))
 @settings(max_examples=50, deadline=None)
-def test_a_page_that_asks_for_what_is_new_has_what_one_that_asks_once_has(tmp_path_factory, cuts) -> None:
+def test_a_page_that_asks_for_new_events_has_the_lines_of_a_page_that_asks_once(tmp_path_factory, cuts) -> None:
     run_dir = tmp_path_factory.mktemp("run")
     whole, reading, answers, since = lines(AGAIN), RunReading(run_dir), [], ""
     for cut in [*sorted(cuts), len(whole)]:
@@ -45,7 +45,7 @@ def test_a_page_that_asks_for_what_is_new_has_what_one_that_asks_once_has(tmp_pa
         answers.append(answered(reading, since))
         since = answers[-1]["cursor"]
     once = answered(RunReading(run_dir))
-    assert joined(answers) == joined([once])
+    assert lines_of_answers(answers) == lines_of_answers([once])
     last = answers[-1]
     for name in ("clock", "workers", "marks", "events", "warnings", "tests", "images_per_s", "seconds_left", "cursor"):
         assert last[name] == once[name], name

@@ -45,12 +45,12 @@ def test_all_workers_together() -> None:
     assert points(series.all_workers, "compute_s")[0] == (100, 1014.0, 0.75)
 
 
-def joined(worker, at):
+def joined_event(worker, at):
     return Event("worker_joined", 0, worker, {"transport": "shm"}, at)
 
 
 def test_a_point_of_all_workers_has_one_report_of_each_so_that_the_line_never_falls_vertically() -> None:
-    events = [started(0, 1000.0, n_workers=4), *(joined(worker, 1001.0) for worker in range(4))]
+    events = [started(0, 1000.0, n_workers=4), *(joined_event(worker, 1001.0) for worker in range(4))]
     for turn in range(3):
         reports = [loss(w, 100 * turn + w, 1010.0 + 10 * turn + w, loss=8.0 / (turn + 1) + w) for w in range(4)]
         events += reports if turn != 1 else [replace(event, time=1020.0) for event in reversed(reports)]
@@ -61,7 +61,7 @@ def test_a_point_of_all_workers_has_one_report_of_each_so_that_the_line_never_fa
 
 
 def test_a_worker_that_does_not_report_holds_the_line_of_all_up_until_another_reports_twice() -> None:
-    events = [started(0, 1000.0), joined(0, 1001.0), joined(1, 1001.0), loss(0, 0, 1004.0, loss=4.0)]
+    events = [started(0, 1000.0), joined_event(0, 1001.0), joined_event(1, 1001.0), loss(0, 0, 1004.0, loss=4.0)]
     assert "loss" not in taken(events).all_workers.values, "worker 1 has joined: the first point waits for it"
     events += [loss(1, 1, 1005.0, loss=2.0), loss(0, 100, 1014.0, loss=3.0), loss(0, 200, 1024.0, loss=2.0)]
     series = taken(events)

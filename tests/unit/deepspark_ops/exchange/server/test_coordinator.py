@@ -45,7 +45,7 @@ def make_coordinator(folder: Path, center: Center | None = None, **changes: obje
     return Coordinator(settings, center, clock), clock
 
 
-def ask(coordinator: Coordinator, worker: int, request: int, want: int = 4) -> Grant:
+def request_grant(coordinator: Coordinator, worker: int, request: int, want: int = 4) -> Grant:
     grant = coordinator.answer(RequestGrant(want).numbered(worker, request))
     assert isinstance(grant, Grant)
     return grant
@@ -62,7 +62,7 @@ def test_repeated_request_is_answered_once(tmp_path: Path) -> None:
 def test_leases_look_neither_for_rounds_nor_for_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator, _ = make_coordinator(tmp_path)
     coordinator.join(0, "a", "socket")
-    grant = ask(coordinator, 0, 1)
+    grant = request_grant(coordinator, 0, 1)
     calls: list[str] = []
     for owner, name in ((coordinator.updates, "close_round"), (coordinator.updates, "apply_rest")):
         monkeypatch.setattr(owner, name, lambda *_, name=name: calls.append(name) or [])
@@ -78,7 +78,7 @@ def test_leases_look_neither_for_rounds_nor_for_snapshots(tmp_path: Path, monkey
 def test_repeated_acknowledgement_is_still_true(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path)
     coordinator.join(0, "a", "socket")
-    grant = ask(coordinator, 0, 1)
+    grant = request_grant(coordinator, 0, 1)
     assert coordinator.answer(Acknowledge(grant.id).numbered(0, 2)) is True
     assert coordinator.answer(Acknowledge(grant.id).numbered(0, 2)) is True
     assert coordinator.answer(Acknowledge(grant.id).numbered(0, 3)) is False
@@ -88,14 +88,14 @@ def test_everything_goes_on_after_a_kill(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path)
     coordinator.join(0, "a", "socket")
     coordinator.join(1, "b", "socket")
-    first = ask(coordinator, 0, 1)
+    first = request_grant(coordinator, 0, 1)
     coordinator.answer(Acknowledge(first.id).numbered(0, 2))
-    open_grant = ask(coordinator, 0, 3)
+    open_grant = request_grant(coordinator, 0, 3)
     lease = coordinator.answer(LeaseData("train").numbered(1, 1))
     again, _ = make_coordinator(tmp_path)
     again.check_session(0, "a")
-    assert ask(again, 0, 3) == open_grant, "the request whose answer was perhaps lost"
-    assert ask(again, 0, 4) == open_grant
+    assert request_grant(again, 0, 3) == open_grant, "the request whose answer was perhaps lost"
+    assert request_grant(again, 0, 4) == open_grant
     assert again.answer(LeaseData("train").numbered(1, 1)) == lease
     assert again.answer(Acknowledge(open_grant.id).numbered(0, 5)) is True
     status = again.status()
@@ -107,7 +107,7 @@ def test_long_journal_is_replaced_by_its_state(tmp_path: Path, monkeypatch: pyte
     coordinator, _ = make_coordinator(tmp_path, schedule=Schedule(10_000, snapshot=0))
     coordinator.join(0, "a", "socket")
     for request in range(1, 200, 2):
-        coordinator.answer(Acknowledge(ask(coordinator, 0, request).id).numbered(0, request + 1))
+        coordinator.answer(Acknowledge(request_grant(coordinator, 0, request).id).numbered(0, request + 1))
     lease = coordinator.answer(LeaseData("train").numbered(0, 500))
     assert (tmp_path / "work" / "exchange.journal").stat().st_size < 5_000
     again, _ = make_coordinator(tmp_path, schedule=Schedule(10_000, snapshot=0))
@@ -120,11 +120,11 @@ def test_silent_worker_is_lost_and_reported(tmp_path: Path) -> None:
     coordinator, clock = make_coordinator(tmp_path, grant_timeout_s=5.0)
     coordinator.join(0, "a", "socket")
     coordinator.join(1, "b", "socket")
-    lost = ask(coordinator, 0, 1)
+    lost = request_grant(coordinator, 0, 1)
     clock.now += 4.0
     coordinator.heartbeat(1)
     clock.now += 2.0
-    again = ask(coordinator, 1, 1)
+    again = request_grant(coordinator, 1, 1)
     assert (again.start, again.count) == (lost.start, lost.count)
     lost_events = [e for e in read_events(tmp_path / "events.jsonl") if e.kind == "worker_lost"]
     assert [(e.worker, e.data["reason"]) for e in lost_events] == [(0, "silent")]
@@ -188,7 +188,7 @@ def test_snapshot_that_a_kill_interrupted_is_finished(tmp_path: Path, monkeypatc
         raise KeyboardInterrupt
 
     coordinator.join(0, "a", "socket")
-    grant = ask(coordinator, 0, 1)
+    grant = request_grant(coordinator, 0, 1)
     monkeypatch.setattr(PendingSnapshot, "write_center", killed)
     with pytest.raises(KeyboardInterrupt):
         coordinator.answer(Acknowledge(grant.id).numbered(0, 2))
@@ -197,7 +197,7 @@ def test_snapshot_that_a_kill_interrupted_is_finished(tmp_path: Path, monkeypatc
     folder = tmp_path / "work" / "pending" / "iter_2"
     np.testing.assert_array_equal(np.fromfile(folder / "center.f32", "<f4"), center.vector)
     assert again.answer(Acknowledge(grant.id).numbered(0, 2)) is True
-    assert ask(again, 0, 3).state_for == 2
+    assert request_grant(again, 0, 3).state_for == 2
 
 
 def test_a_copy_that_was_lost_with_its_server_is_not_made_again_from_a_later_center(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_copy_that_was_lost_with_its_server_is_not_made_again_from_a_later_cen
     coordinator = Coordinator(settings, center, Clock(), writes_in_turn=unwritten.append)
     coordinator.join(0, "a", "socket")
     for number in range(1, 9, 2):
-        coordinator.answer(Acknowledge(ask(coordinator, 0, number, want=1).id).numbered(0, number + 1))
+        coordinator.answer(Acknowledge(request_grant(coordinator, 0, number, want=1).id).numbered(0, number + 1))
     assert len(unwritten) == 2, "of 2 and of 4"
     make_coordinator(tmp_path, center, n_workers=1, schedule=schedule)
     assert [path.name for path in (tmp_path / "work" / "pending").iterdir()] == ["iter_4"], "nothing was done since"
@@ -226,11 +226,11 @@ def test_a_writer_that_fails_says_so_and_writes_on(tmp_path: Path, monkeypatch: 
         raise ValueError("not foreseen")
 
     monkeypatch.setattr(PendingSnapshot, "write_center", bad)
-    coordinator.answer(Acknowledge(ask(coordinator, 0, 1, want=1).id).numbered(0, 2))
+    coordinator.answer(Acknowledge(request_grant(coordinator, 0, 1, want=1).id).numbered(0, 2))
     wait_until(lambda: coordinator.status()["failure"], "the failure")
     assert coordinator.status()["failure"] == "exchange server: ValueError: not foreseen; see its log above"
     monkeypatch.undo()
-    grant = ask(coordinator, 0, 3, want=1)
+    grant = request_grant(coordinator, 0, 3, want=1)
     coordinator.snapshots.state_received(0, 1, {})
     coordinator.answer(Acknowledge(grant.id).numbered(0, 4))
     wait_until((tmp_path / "work" / "pending" / "iter_2" / "server.json").exists, "the next snapshot")
@@ -248,7 +248,7 @@ def test_snapshots_that_a_driver_does_not_write_have_a_bound(
 
     def step() -> None:
         nonlocal number
-        grant = ask(coordinator, 0, number + 1)
+        grant = request_grant(coordinator, 0, number + 1)
         if grant.state_for:
             coordinator.snapshots.state_received(0, grant.state_for, {})
         number += 2
@@ -271,7 +271,7 @@ def test_snapshots_that_a_driver_does_not_write_have_a_bound(
     for _ in range(3):
         step()
     assert sorted(path.name for path in pending.iterdir()) == ["iter_6", "iter_7", "iter_9"], "the last one is taken"
-    assert ask(coordinator, 0, number + 1).state_for == 9
+    assert request_grant(coordinator, 0, number + 1).state_for == 9
     coordinator.snapshots.state_received(0, 9, {})
     assert coordinator.status()["snapshots"] == [1, 2, 6, 7, 9]
     # What was left out is left out for a server that is started again, too.
@@ -289,8 +289,8 @@ def test_data_position_of_a_snapshot_leads_to_the_same_samples(tmp_path: Path) -
     coordinator, _ = make_coordinator(tmp_path, **changes)
     coordinator.join(0, "a", "socket")
     held = [coordinator.answer(LeaseData("train").numbered(0, request)) for request in (1, 2)]
-    coordinator.answer(Acknowledge(ask(coordinator, 0, 3).id).numbered(0, 4))
-    assert ask(coordinator, 0, 5).state_for == 2
+    coordinator.answer(Acknowledge(request_grant(coordinator, 0, 3).id).numbered(0, 4))
+    assert request_grant(coordinator, 0, 5).state_for == 2
     coordinator.snapshots.state_received(0, 2, {"leases": {"train": {str(held[0].id): 3}}})
     complete = json.loads((tmp_path / "work" / "pending" / "iter_2" / "complete.json").read_text())
     settings = replace(make_settings(tmp_path / "resumed", **changes), lease_state=complete["leases"])
@@ -313,9 +313,9 @@ def test_pieces_that_are_read_before_the_last_state_is_there_are_not_missed(
     coordinator.join(1, "b", "shm")
     # Samples 0 to 3, 4 to 7, 8 to 11
     of_0, of_1, next_of_1 = (coordinator.answer(LeaseData("train").numbered(w, 1 + n)) for n, w in enumerate((0, 1, 1)))
-    coordinator.answer(Acknowledge(ask(coordinator, 0, 10).id).numbered(0, 11))
-    ahead = ask(coordinator, 1, 10)
-    assert ask(coordinator, 0, 12).state_for == 2
+    coordinator.answer(Acknowledge(request_grant(coordinator, 0, 10).id).numbered(0, 11))
+    ahead = request_grant(coordinator, 1, 10)
+    assert request_grant(coordinator, 0, 12).state_for == 2
     coordinator.snapshots.state_received(0, 2, {"leases": {"train": {str(of_0.id): 1}}})
     coordinator.answer(ReturnLease("train", of_0.id).numbered(0, 13))
     last_of_0 = coordinator.answer(LeaseData("train").numbered(0, 14))
@@ -326,7 +326,7 @@ def test_pieces_that_are_read_before_the_last_state_is_there_are_not_missed(
     coordinator.answer(ReturnLease("train", next_of_1.id, 1).numbered(1, 14))
     again, _ = make_coordinator(tmp_path, center, **changes)
     again.answer(Acknowledge(ahead.id).numbered(1, 15))
-    assert ask(again, 1, 16).state_for == 2
+    assert request_grant(again, 1, 16).state_for == 2
     again.snapshots.state_received(1, 2, {})
     complete = json.loads((tmp_path / "work" / "pending" / "iter_2" / "complete.json").read_text())
     center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 2, 4))
@@ -346,20 +346,20 @@ def test_no_worker_of_a_round_goes_on_before_all_have_acknowledged_what_a_snapsh
     coordinator.join(0, "a", "shm")
     coordinator.join(1, "b", "shm")
     for sequence, number in ((1, 10), (2, 20)):
-        grants = [ask(coordinator, worker, number) for worker in (0, 1)]
+        grants = [request_grant(coordinator, worker, number) for worker in (0, 1)]
         for worker in (0, 1):
             pushed(coordinator, worker, sequence)
         assert coordinator.updates.await_round(0, sequence, 0.0) is not None
         coordinator.answer(Acknowledge(grants[0].id).numbered(0, number + 1))
         if sequence == 1:
-            assert ask(coordinator, 0, 12).start == 8, "no snapshot is near: nobody is held"
+            assert request_grant(coordinator, 0, 12).start == 8, "no snapshot is near: nobody is held"
             coordinator.answer(Acknowledge(grants[1].id).numbered(1, number + 1))
     for number in (22, 23):
         held = coordinator.answer(RequestGrant(4).numbered(0, number))
         assert isinstance(held, Wait)
         assert held.is_expected
     coordinator.answer(Acknowledge(grants[1].id).numbered(1, 21))
-    following = [ask(coordinator, worker, 24) for worker in (0, 1)]
+    following = [request_grant(coordinator, worker, 24) for worker in (0, 1)]
     assert [(grant.start, grant.state_for) for grant in following] == [(16, 16), (20, 16)]
     pushed(coordinator, 1, 3)
     assert coordinator.updates.await_round(1, 3, 0.0) is None, "the one that was held belongs to the round"
@@ -435,7 +435,7 @@ def test_a_held_worker_reports_its_steps_once_and_gets_the_same_answer_again(tmp
     coordinator, _ = make_coordinator(tmp_path, center, **changes)
     coordinator.join(0, "a", "shm")
     coordinator.join(1, "b", "shm")
-    grants = [ask(coordinator, worker, 1) for worker in (0, 1)]
+    grants = [request_grant(coordinator, worker, 1) for worker in (0, 1)]
     for worker in (0, 1):
         pushed(coordinator, worker, 1)
     request = RequestGrant(4, done=[grants[0].id]).numbered(0, 2)
@@ -451,7 +451,7 @@ def test_a_held_worker_reports_its_steps_once_and_gets_the_same_answer_again(tmp
     assert isinstance(following, Grant)
     assert (following.start, following.state_for) == (8, 8)
     assert (tmp_path / "work" / "pending" / "iter_8" / "center.f32").exists(), "copied before the worker goes on"
-    assert ask(coordinator, 0, 3).state_for == 8
+    assert request_grant(coordinator, 0, 3).state_for == 8
 
 
 @pytest.mark.parametrize("ends", ["lost", "replaced", "left", "server"])
@@ -461,7 +461,7 @@ def test_nobody_is_held_for_a_worker_that_is_gone(tmp_path: Path, ends: str) -> 
     coordinator, _ = make_coordinator(tmp_path, center, **changes)
     coordinator.join(0, "a", "shm")
     coordinator.join(1, "b", "shm")
-    first, _ = [ask(coordinator, worker, 1) for worker in (0, 1)]
+    first, _ = [request_grant(coordinator, worker, 1) for worker in (0, 1)]
     for worker in (0, 1):
         pushed(coordinator, worker, 1)
     coordinator.answer(Acknowledge(first.id).numbered(0, 2))
@@ -474,7 +474,7 @@ def test_nobody_is_held_for_a_worker_that_is_gone(tmp_path: Path, ends: str) -> 
         coordinator.leave(1)
     else:
         coordinator, _ = make_coordinator(tmp_path, center, **changes)
-    grant = ask(coordinator, 0, 4)
+    grant = request_grant(coordinator, 0, 4)
     assert grant.start == (8 if ends == "server" else 4)
 
 
@@ -490,7 +490,7 @@ def test_last_workers_loss_completes_a_snapshot(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path, schedule=Schedule(4, snapshot=2))
     coordinator.join(0, "a", "socket")
     coordinator.join(1, "b", "socket")
-    coordinator.answer(Acknowledge(ask(coordinator, 0, 1, 2).id).numbered(0, 2))
+    coordinator.answer(Acknowledge(request_grant(coordinator, 0, 1, 2).id).numbered(0, 2))
     coordinator.snapshots.state_received(0, 2, {"mine": 1})
     complete = tmp_path / "work" / "pending" / "iter_2" / "complete.json"
     assert not complete.exists()
@@ -532,7 +532,7 @@ def test_a_round_that_cannot_be_closed_fails_the_run_and_releases_the_workers(tm
     solver = CenterSolver("SGD", 0.0, 0.0, 0.0, 0.0, 0.0, "L2", -1.0, 1, (SolvedBlob(0, N_PARAMS, 1.0, 1.0),))
     coordinator, _ = make_coordinator(tmp_path, n_workers=1, strategy="lbfgs", solver=solver)
     coordinator.join(0, "a", "shm")
-    ask(coordinator, 0, 1)
+    request_grant(coordinator, 0, 1)
     assert coordinator.await_round(0, 1, RoundNote(float("nan"), 0.1, 1, is_first=True)) == 0
     assert "loss and gradient must be finite where the search starts" in str(coordinator.status()["failure"])
 
@@ -542,7 +542,7 @@ def test_a_disk_that_fills_up_while_a_silent_worker_is_dropped_fails_the_run(
 ) -> None:
     coordinator, clock = make_coordinator(tmp_path, grant_timeout_s=5.0)
     coordinator.join(0, "a", "socket")
-    ask(coordinator, 0, 1)
+    request_grant(coordinator, 0, 1)
 
     def full(handle: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

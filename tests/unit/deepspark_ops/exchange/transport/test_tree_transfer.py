@@ -27,7 +27,7 @@ def tree(
     return LocalExchange(settings, initial_vector(N_PARAMS), workers_per_host=workers_per_host)
 
 
-def joined(exchange: LocalExchange, n_workers: int) -> tuple[list[LocalLink], list[np.ndarray]]:
+def joined_links(exchange: LocalExchange, n_workers: int) -> tuple[list[LocalLink], list[np.ndarray]]:
     links = [exchange.link() for _ in range(n_workers)]
     for worker, link in enumerate(links):
         link.join(worker)
@@ -40,7 +40,7 @@ def test_a_fixed_order_of_exchanges_is_the_papers(tmp_path: Path, period: int) -
     steps = [(worker, update_of(step, N_PARAMS)) for step, worker in enumerate(order)]
     expected = slow_tree(initial_vector(N_PARAMS), steps, [[0, 1, 2], [3, 4, 5]], (0.3, 0.45), period)
     exchange = tree(tmp_path, moving_rate=0.3, root_moving_rate=0.45, root_comm_period=period)
-    links, locals_ = joined(exchange, 6)
+    links, locals_ = joined_links(exchange, 6)
     for worker, update in steps:
         locals_[worker], report = links[worker].exchange(locals_[worker] + update)
         assert report.transport == "tree"
@@ -53,7 +53,7 @@ def test_a_fixed_order_of_exchanges_is_the_papers(tmp_path: Path, period: int) -
 
 def test_the_sum_of_workers_hosts_and_root_stays(tmp_path: Path) -> None:
     exchange = tree(tmp_path, n_workers=8, workers_per_host=4)
-    links, locals_ = joined(exchange, 8)
+    links, locals_ = joined_links(exchange, 8)
     for step in range(100):
         worker = step % 8
         locals_[worker], _ = links[worker].exchange(locals_[worker] + update_of(step, N_PARAMS))
@@ -65,7 +65,7 @@ def test_the_sum_of_workers_hosts_and_root_stays(tmp_path: Path) -> None:
 
 def test_the_centers_go_by_the_number_of_their_present_children(tmp_path: Path) -> None:
     exchange = tree(tmp_path, n_workers=9, workers_per_host=3)
-    links, _ = joined(exchange, 9)
+    links, _ = joined_links(exchange, 9)
     assert (exchange.center.live_workers, exchange.host_of(0).center.live_workers) == (3, 3)
     links[8].leave()
     links[8].close()
@@ -77,7 +77,7 @@ def test_the_centers_go_by_the_number_of_their_present_children(tmp_path: Path) 
 
 def test_a_host_that_lost_its_workers_begins_anew_at_the_root(tmp_path: Path) -> None:
     exchange = tree(tmp_path, n_workers=2, workers_per_host=1)
-    links, locals_ = joined(exchange, 2)
+    links, locals_ = joined_links(exchange, 2)
     links[1].exchange(locals_[1] + 8)
     links[1].close()
     again = exchange.link()
@@ -88,7 +88,7 @@ def test_a_host_that_lost_its_workers_begins_anew_at_the_root(tmp_path: Path) ->
 
 def test_a_worker_leaves_after_its_steps_have_reached_the_root(tmp_path: Path) -> None:
     exchange = tree(tmp_path, moving_rate=0.5, root_moving_rate=0.5)
-    links, locals_ = joined(exchange, 6)
+    links, locals_ = joined_links(exchange, 6)
     links[0].exchange(locals_[0] + 1)
     np.testing.assert_array_equal(exchange.center.vector, initial_vector(N_PARAMS))
     links[0].leave()
@@ -102,7 +102,7 @@ def test_the_last_snapshot_has_the_steps_of_all_hosts(tmp_path: Path) -> None:
         tmp_path, moving_rate=0.5, options={"center": "tree", "root_comm_period": 100}, schedule=Schedule(2)
     )
     exchange = LocalExchange(settings, initial_vector(), workers_per_host=1)
-    links, locals_ = joined(exchange, 2)
+    links, locals_ = joined_links(exchange, 2)
     grants = [link.request_grant(1) for link in links]
     for link, local, grant in zip(links, locals_, grants, strict=True):
         link.exchange(local + 1)
@@ -126,7 +126,7 @@ def test_batch_statistics_go_to_the_root_past_the_hosts(tmp_path: Path) -> None:
     for center in ("flat", "tree"):
         settings = make_settings(tmp_path / center, n_workers=4, statistics=statistics, options={"center": center})
         exchange = LocalExchange(settings, initial_vector(), workers_per_host=2)
-        links, locals_ = joined(exchange, 4)
+        links, locals_ = joined_links(exchange, 4)
         for step in range(20):
             locals_[step % 4], _ = links[step % 4].exchange(locals_[step % 4] + update_of(step))
         roots[center] = exchange.center.vector[statistics.positions]

@@ -51,7 +51,7 @@ def exchange_of(folder: Path, initial: Vector, strategy: str, **fields: Any) -> 
     return LocalExchange(settings, initial)
 
 
-def joined(exchange: LocalExchange) -> list[WorkerLink]:
+def joined_links(exchange: LocalExchange) -> list[WorkerLink]:
     links = [exchange.link() for _ in range(2)]
     for worker, link in enumerate(links):
         link.join(worker)
@@ -64,7 +64,7 @@ def test_delayed_gradients_are_compensated_as_in_the_slow_reference(tmp_path: Pa
     initial = rng.standard_normal(N_PARAMS).astype(np.float32)
     targets = rng.standard_normal((2, N_PARAMS)).astype(np.float32)
     exchange = exchange_of(tmp_path, initial, "dcasgd", options={"compensation": compensation})
-    links = joined(exchange)
+    links = joined_links(exchange)
     nets = [QuarticModel(target, link.pull()) for target, link in zip(targets, links, strict=True)]
     models = [model_for(exchange.settings.running_strategy(), net, link) for net, link in zip(nets, links, strict=True)]
     assert all(isinstance(model, CompensatedModel) for model in models)
@@ -110,7 +110,7 @@ def test_statistics_stay_the_workers_own_until_they_meet(tmp_path: Path) -> None
     statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3, 0.5]])
     initial = np.float32([5.0, 6.0, 8.0, 2.0, 1.0])
     exchange = exchange_of(tmp_path, initial, "dcasgd", statistics=statistics)
-    link, other = joined(exchange)
+    link, other = joined_links(exchange)
     net = QuarticModel(initial, np.float32([5.0, 40.0, 90.0, 10.0, 1.0]))
     net.statistics = statistics
     net.apply = lambda *_, **__: None  # type: ignore[method-assign]
