@@ -78,7 +78,7 @@ def _no_database_left_open() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_limit_left_set() -> Iterator[None]:
-    """What a process may read and import because a net names it is said once for the process; a test is no process."""
+    """Reset the process-wide limits on a net's files and modules after each test."""
     yield
     if roots := sys.modules.get("caffe_import.files.allowed_roots"):
         roots.use_allowed_roots(None)

@@ -1,4 +1,4 @@
-"""What is generated of the Python API is what the config models say now."""
+"""The generated pages and stubs of the Python API agree with the config models."""
 
 from __future__ import annotations
 

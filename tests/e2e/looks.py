@@ -1,4 +1,4 @@
-"""What holds for every page of ours in a browser, however it looks."""
+"""Checks of the appearance of every page in a browser."""
 
 from __future__ import annotations
 

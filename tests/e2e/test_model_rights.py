@@ -1,4 +1,4 @@
-"""Who may change a model, asked of a real Airflow with real users; and a rollback by a click."""
+"""Rights of users on models in a real Airflow, and a rollback by a click."""
 
 from __future__ import annotations
 

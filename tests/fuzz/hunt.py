@@ -18,7 +18,7 @@ _ROUND_S = 20.0
 
 @dataclass
 class Tally:
-    """What was done with one reader."""
+    """Counts of the inputs of a reader."""
 
     reader: Reader
     corpus: tuple[bytes, ...]

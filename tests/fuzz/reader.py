@@ -1,4 +1,4 @@
-"""What a fuzzed reader is."""
+"""A fuzzed reader: its name, its valid inputs and its errors."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the inputs of one call: how many, how many were refused, what was found, how many deaths."""
+    """Result of a call: the number of inputs, refusals and deaths, and the findings."""
 
     next_number: int
     n_inputs: int

@@ -1,4 +1,4 @@
-"""What the tests of this folder do without, and the small dataset that several files read."""
+"""Fixtures of this folder: the small dataset of several files, and settings that leave out slow parts."""
 
 from __future__ import annotations
 

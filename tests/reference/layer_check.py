@@ -74,7 +74,7 @@ def net_of(
 
 @dataclass(frozen=True)
 class LayerRun:
-    """What a checked layer did, for further claims."""
+    """Values of a checked layer, for further claims."""
 
     net: NetSpec
     passes: Passes

@@ -1,4 +1,4 @@
-"""What goes wrong when: drawn by a seed, done to processes and links, each fault with its beginning and its end."""
+"""Random faults of processes and links, each with a beginning and an end, drawn from a seed."""
 
 from __future__ import annotations
 

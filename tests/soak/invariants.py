@@ -1,4 +1,4 @@
-"""What must hold after a run under faults: each is a finding in words, or nothing."""
+"""Conditions that hold after a run under faults: a check returns a finding in words, or nothing."""
 
 from __future__ import annotations
 

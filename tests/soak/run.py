@@ -283,7 +283,7 @@ def _config(plan: Plan, dataset: Path, run_dir: Path) -> TrainConfig:
 
 
 class _Scene:
-    """What stands around one driver: proxies, workers, watch, faults; and copies of what it takes with it."""
+    """Surroundings of a driver: proxies, workers, watch, faults, and copies of the driver's inputs."""
 
     def __init__(
         self, plan: Plan, number: int, context: Any, folder: Path, stack: ExitStack, tells: Connection

@@ -26,7 +26,7 @@ SETTLE_S = 5.0
 
 @dataclass(frozen=True)
 class Sample:
-    """What a process holds at a time (``time.monotonic``); whether nothing was going on."""
+    """Memory and open descriptors of a process at a time (``time.monotonic``); ``is_calm``: no fault was active."""
 
     at: float
     rss_bytes: int

@@ -1,4 +1,4 @@
-"""What Spark does for a run, done with plain processes: each worker is one, and a new one follows when it dies."""
+"""Worker processes in place of Spark's tasks: a new process follows a process that dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every test of a single module has."""
+"""Fixtures of every test of a single module."""
 
 import os
 

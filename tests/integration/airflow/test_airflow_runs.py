@@ -1,4 +1,4 @@
-"""What the pages read in Airflow's tables, filled by Airflow's own models."""
+"""Pages read Airflow's tables, filled by Airflow's own models."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 
 class OwnRuns:
-    """What the runs of ``own_dags.py`` left."""
+    """Files of the runs of ``own_dags.py``."""
 
     def __init__(self, home: Path, runs: dict[str, Any]) -> None:
         self._home = home

@@ -1,4 +1,4 @@
-"""What a run's pages show and give beside its curves: bundle, snapshots, production; the links on its tasks."""
+"""A run's pages show bundle, snapshots and production, and give files; tasks have links."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def tasks(train: str, evaluate: str | None = None) -> dict[str, TaskState]:
 
 @pytest.fixture
 def airflow() -> dict[str, AirflowRun]:
-    """What Airflow says of runs; a test changes it."""
+    """Airflow's answers about runs; a test changes them."""
     first = AirflowRun("running", tasks("success"))
     return {RUN_ID: AirflowRun("running", tasks("running")), trial_run_id(RUN_ID, 1): first}
 

@@ -1,4 +1,4 @@
-"""What is killed, and what goes on."""
+"""Kills of workers and servers; the run goes on."""
 
 from __future__ import annotations
 

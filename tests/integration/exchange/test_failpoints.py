@@ -36,7 +36,7 @@ SPANS = [slice(start, min(start + CHUNK, N_PARAMS)) for start in range(0, N_PARA
 
 
 def steps(grant: Grant) -> np.ndarray:
-    """What a grant's steps add: whole numbers, which float32 adds without rounding."""
+    """Return the sum of a grant's steps: whole numbers, which float32 adds without rounding."""
     drawn = [np.random.default_rng((5, step)).integers(1, 9, N_PARAMS) for step in range(grant.start, grant.stop)]
     return np.sum(drawn, axis=0).astype(np.float32)
 

@@ -133,7 +133,7 @@ def requests(bundle):
 
 @pytest.fixture(scope="module")
 def without_our_code(bundle, dataset, requests, tmp_path_factory):
-    """What a process without our code gets from the SavedModel: scores of the images, and what is said of requests."""
+    """Return the SavedModel's scores, and its errors for wrong requests, in a process without this project's code."""
     folder = tmp_path_factory.mktemp("elsewhere")
     images, _ = dataset[1]["test"]
     np.save(folder / "rgb.npy", images[:, ::-1].transpose(0, 2, 3, 1))

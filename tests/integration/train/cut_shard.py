@@ -1,4 +1,4 @@
-"""What a worker's process does to its own shard: the file is cut to a page in the middle of a read. No TensorFlow."""
+"""Cut a worker's shard to a page in the middle of a read, in the worker's process. No TensorFlow."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Finished:
 
 
 class Death(Exception):
-    """What ends a worker as a kill would: nothing is sent after it."""
+    """Raised to end a worker like a kill: the worker sends nothing after it."""
 
 
 class MortalLink(LocalLink):

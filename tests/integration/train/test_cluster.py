@@ -119,7 +119,7 @@ def cluster(folder: Path, address: str, settings: str, *, cores: int = 1, memory
 
 
 class Packets:
-    """What this host sends to one of its own addresses while the block runs."""
+    """Packets of this host to one of its own addresses while the block runs."""
 
     def __init__(self, address: str) -> None:
         self._address = socket.inet_aton(address)

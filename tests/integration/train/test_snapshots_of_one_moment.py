@@ -42,7 +42,7 @@ WAIT_S = 120.0
 
 
 class Pace:
-    """What the workers of one life wait for; thread-safe."""
+    """Pace of the workers of a life: workers wait for each other, and die at ``dies_at``; thread-safe."""
 
     def __init__(self, *, dies_at: int, last: int) -> None:
         """Every worker dies in place of its first acknowledgement of steps behind ``dies_at``; ``last``: max_iter."""

@@ -1,4 +1,4 @@
-"""What happens to a run's files, clock and solver while it trains or between its lives."""
+"""Changes of a run's files, clock and solver while the run trains, or before it goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of defaults runs, keeps and says; its runs are those of the virtual cluster, which has tests."""
+"""Runs, results and tables of the benchmark of defaults, without runs of the virtual cluster."""
 
 from dataclasses import replace
 from pathlib import Path

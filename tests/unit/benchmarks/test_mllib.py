@@ -1,4 +1,4 @@
-"""What the benchmark beside MLlib reads from a run's events."""
+"""The benchmark beside MLlib reads times and accuracies from a run's events."""
 
 from deepspark_ops.events import Event
 

@@ -1,4 +1,4 @@
-"""What ``make bench`` runs, in which order, and what its table says; contenders are scripts that answer by plan."""
+"""Contenders, order and table of ``make bench``; contenders are scripts with planned answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of strategies keeps and says; its runs are those of the stages, which have tests of their own."""
+"""Results and tables of the benchmark of strategies, without runs of the stages."""
 
 from dataclasses import replace
 

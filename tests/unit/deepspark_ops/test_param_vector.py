@@ -75,7 +75,7 @@ def packed(values: tuple[float, float, float]) -> Vector:
 def test_the_center_has_what_caffe_has_of_all_workers_minibatches(
     start: tuple[float, float, float], periods: list[list[tuple[float, float]]], fraction: float
 ) -> None:
-    """Whoever computed them: each period is of a worker that began at 0, and the reference sees every minibatch."""
+    """Each period starts a worker at 0, and the reference sees every minibatch."""
     blobs = StatisticBlobs.from_json([[0, 1, 1, 2, 2, fraction]])
     center = packed(start)
     for batches in periods:

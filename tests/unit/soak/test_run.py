@@ -1,4 +1,4 @@
-"""What is made of the drivers of one run: each leaves an account, and the next one goes on from a snapshot."""
+"""Accounts of the drivers of a run: each driver leaves an account, and the next driver goes on from a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device computes, keeps and receives, against sums by hand."""
+"""Operations, memory and received bytes of a device, against sums by hand."""
 
 from __future__ import annotations
 

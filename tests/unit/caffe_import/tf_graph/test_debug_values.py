@@ -32,7 +32,7 @@ def mean(values: np.ndarray) -> str:
 
 
 def expected_lines(weights: np.ndarray, bias: np.ndarray, batches: np.ndarray, rate: float) -> list[str]:
-    """What Caffe's log says of one update of NET, by the formulas of net.cpp."""
+    """Return Caffe's log lines of an update of NET, by the formulas of net.cpp."""
     lines, sums = [], np.zeros((3, 3))
     for data in batches.astype(np.float64):
         first = data @ weights.T

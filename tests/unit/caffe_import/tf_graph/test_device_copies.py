@@ -1,4 +1,4 @@
-"""What stays on a device from call to call; the device is a second logical one of the CPU, in a process of its own."""
+"""Values stay on a device from call to call; the device is a second logical CPU device of a separate process."""
 
 from __future__ import annotations
 

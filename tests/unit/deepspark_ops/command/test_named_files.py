@@ -1,4 +1,4 @@
-"""What a stranger's net may do on the command line: it warns of files outside, and runs no code of its own."""
+"""A net of somebody else on the command line: files outside give a warning, and its code does not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a refused option says: a sentence, never a regular expression."""
+"""Messages of refused options are sentences, never regular expressions."""
 
 from __future__ import annotations
 

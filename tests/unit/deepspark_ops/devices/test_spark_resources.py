@@ -1,4 +1,4 @@
-"""What is asked of each cluster manager; a dry run of Spark's properties."""
+"""Requests to each cluster manager; a dry run of Spark's properties."""
 
 from __future__ import annotations
 

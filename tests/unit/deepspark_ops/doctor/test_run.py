@@ -36,7 +36,7 @@ AIRFLOW = {
 
 @pytest.fixture
 def faked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    """What the processes answer; ``asked`` has the masters that a job was started with."""
+    """Replace the processes by planned answers; ``asked`` has the masters of started jobs."""
     answers: dict[str, Any] = {"tensorflow": Answer(TENSORFLOW), "spark": Answer(FACTS), "asked": []}
 
     def ask_spark(config: DoctorConfig, master: str, **_: object) -> Answer:

@@ -41,13 +41,13 @@ def initial_vector(n_params: int = N_PARAMS) -> Vector:
 
 
 def update_of(step: int, n_params: int = N_PARAMS) -> Vector:
-    """What step ``step`` of the clock adds to a worker's parameters."""
+    """Return the addition of the clock's step ``step`` to a worker's parameters."""
     return np.random.default_rng((12, step)).standard_normal(n_params).astype(np.float32)
 
 
 @dataclass
 class WorkerRun:
-    """What a worker did."""
+    """Steps and exchanges of a worker."""
 
     pulled: Vector
     local: Vector

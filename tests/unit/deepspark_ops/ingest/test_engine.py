@@ -1,4 +1,4 @@
-"""Who reads the records: this process where little is to be done, Spark else; option ``engine`` decides."""
+"""Choice of the engine: this process for small sources, Spark for large sources, or the option ``engine``."""
 
 import logging
 import re

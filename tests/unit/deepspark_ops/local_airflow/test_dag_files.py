@@ -1,4 +1,4 @@
-"""What ``deepspark dags install`` writes, and what it leaves alone; the files' text is in tests/integration/airflow."""
+"""Files that ``deepspark dags install`` writes, replaces or keeps; the text is in tests/integration/airflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo shows of task logs, and its last line."""
+"""Lines that the demo prints from task logs, and the last line."""
 
 from __future__ import annotations
 

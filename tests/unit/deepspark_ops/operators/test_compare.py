@@ -1,4 +1,4 @@
-"""What the tasks of a comparison decide and pass on, with the stages' own processes left out."""
+"""Decisions and XComs of a comparison's tasks, without the stages' processes."""
 
 from __future__ import annotations
 

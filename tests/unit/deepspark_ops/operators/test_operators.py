@@ -1,4 +1,4 @@
-"""What each operator decides and passes on, with the stage's own process left out."""
+"""Decisions and XComs of each operator, without the stage's process."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def dag() -> DAG:
 
 
 def events_of(asset: Asset, *sources: str) -> Any:
-    """What triggered a run, as Airflow gives it."""
+    """Return the triggering events of a run in Airflow's form."""
     return EventsByAsset(asset, [SimpleNamespace(extra={"source": source}) for source in sources])
 
 

@@ -1,4 +1,4 @@
-"""What predictions by Spark refuse before Spark starts."""
+"""Refusals of predictions by Spark before Spark starts."""
 
 from __future__ import annotations
 

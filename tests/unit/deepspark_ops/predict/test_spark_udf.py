@@ -1,4 +1,4 @@
-"""What ``predict_udf`` makes of columns, and the type of its answers, without Spark's JVM."""
+"""Columns and answer types of ``predict_udf``, without Spark's JVM."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a person is asked before a promotion, and what the answer makes of the decision."""
+"""The question to a person before a promotion, and the decision after the answer."""
 
 import pytest
 

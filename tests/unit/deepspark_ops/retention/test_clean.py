@@ -1,4 +1,4 @@
-"""What goes and what stays of a home's runs and datasets."""
+"""Removed and remaining runs and datasets of a home folder."""
 
 from __future__ import annotations
 

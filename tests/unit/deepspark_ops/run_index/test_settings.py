@@ -1,4 +1,4 @@
-"""What a run was started with, as the page that compares runs shows it."""
+"""Options of a run on the page that compares runs."""
 
 import json
 

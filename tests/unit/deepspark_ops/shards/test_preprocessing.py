@@ -1,4 +1,4 @@
-"""What datasets record of their images."""
+"""Records of a dataset about the preparation of its images."""
 
 import cv2
 import numpy as np

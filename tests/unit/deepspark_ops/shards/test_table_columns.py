@@ -1,4 +1,4 @@
-"""What a dataset of a table says of its columns, and features as a net takes them, against numpy."""
+"""Columns in a table's dataset, and features as a net reads them, against numpy."""
 
 import numpy as np
 import pytest

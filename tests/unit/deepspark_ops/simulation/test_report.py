@@ -1,4 +1,4 @@
-"""What many results say together: means, target, speed-up, advice, tables."""
+"""Summary of many results: means, target, speed-up, advice, tables."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ FREE = ExchangeCost(0.0, 0.0, 0.0, 0.0)
 
 @dataclass
 class Played:
-    """What the workers did, in the order of their pushes."""
+    """Actions of the workers, in the order of their pushes."""
 
     order: list[int] = field(default_factory=list)
     ends: list[tuple[float, int]] = field(default_factory=list)

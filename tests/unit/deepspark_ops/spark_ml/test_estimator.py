@@ -1,4 +1,4 @@
-"""What a fit would do, without Spark: pyspark's parameters need no JVM."""
+"""The config of a fit, without Spark: pyspark's parameters need no JVM."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a store says, in plain words, without what no log should hold."""
+"""Messages about a store are plain words, without secrets."""
 
 import errno
 

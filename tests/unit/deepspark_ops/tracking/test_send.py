@@ -1,4 +1,4 @@
-"""What is sent in which order, to a server of a few lines: what arrives, and what a cut-off telling leaves."""
+"""Order of the requests to a small tracking server, and the state after an interrupted send."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def replicas_own(text: str) -> dict[str, Any]:
 
 
 def traffic(plan: ComputePlan, text: str, net_text: str = NET.replace("BATCH_NORM", "")) -> dict[str, Any]:
-    """What is copied when three steps follow others, and where the state is then."""
+    """Return the copies of three later steps, and the device of the state afterwards."""
     net, solver = net_of(net_text), solver_of(text)
     feeds = feeds_of(net, N_STEPS * solver.iter_size)
     function = compile_training(net, solver, n_threads=1, plan=plan, devices=DEVICES)

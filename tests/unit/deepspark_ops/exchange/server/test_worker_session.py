@@ -1,4 +1,4 @@
-"""What stays of a connection that has ended."""
+"""State of a worker whose connection has ended."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_outer_steps_in_order_agree_bit_for_bit(tmp_path: Path, momentum: float)
 
 @pytest.mark.parametrize("strategy", ["sync", "lbfgs"])
 def test_gradients_are_summed_in_the_order_of_their_pushes(tmp_path: Path, strategy: str) -> None:
-    """What the line search of ``lbfgs`` makes of the mean has tests of its own."""
+    """Compare the mean alone: the line search of ``lbfgs`` has other tests."""
     sums, _ = play_rounds(tmp_path, strategy)
     for total, pushes, order in zip(sums, PUSHES, ORDERS, strict=True):
         mean = slow_mean_gradient(pushes, order)

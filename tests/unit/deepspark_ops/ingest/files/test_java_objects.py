@@ -1,4 +1,4 @@
-"""What Java 17's ObjectOutputStream wrote of small classes, as hexadecimal digits, read back; and what is refused."""
+"""Objects written by Java 17's ObjectOutputStream, as hexadecimal digits, are read; other objects are refused."""
 
 import pytest
 

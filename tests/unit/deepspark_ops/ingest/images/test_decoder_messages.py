@@ -1,4 +1,4 @@
-"""What decoders print to descriptor 2 is caught for each image; everything else reaches the log."""
+"""Decoders' output on descriptor 2 is caught for each image; all other output reaches the log."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What the keys of a database say of its records: names of images, or their labels only."""
+"""Keys of a database as names of images, or as labels."""
 
 import struct
 

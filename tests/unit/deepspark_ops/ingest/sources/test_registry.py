@@ -1,4 +1,4 @@
-"""What auto finds, and what it says where it finds nothing."""
+"""Recognition of source formats by ``auto``, and the message for an unknown source."""
 
 import pkgutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a killed process left in ``versions/`` goes with an ingestion a day later."""
+"""An ingestion removes a killed process's files in ``versions/`` after a day."""
 
 import os
 import time

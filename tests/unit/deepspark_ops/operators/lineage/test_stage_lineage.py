@@ -1,4 +1,4 @@
-"""What each stage read and wrote, of a dataset that an ingestion has made and of files that stages leave."""
+"""Inputs and outputs of each stage: an ingested dataset, and the files of stages."""
 
 from __future__ import annotations
 

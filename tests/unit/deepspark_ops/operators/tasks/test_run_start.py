@@ -1,4 +1,4 @@
-"""What started a run in words, and runs by the timetable whose time has passed."""
+"""The start of a run in words, and runs of the timetable in the past."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What stands in a task's log, in which group, and in which order."""
+"""Lines, groups and order of a task's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a result, and what the user of a run without one is told."""
+"""Results of a run, and the message of a run without a result."""
 
 from __future__ import annotations
 

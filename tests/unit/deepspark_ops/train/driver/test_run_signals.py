@@ -1,4 +1,4 @@
-"""What a run does when signals come: stops with a snapshot, takes one and goes on, or ends at once."""
+"""Signals to a run: stop with a snapshot, take a snapshot and go on, or end at once."""
 
 from __future__ import annotations
 

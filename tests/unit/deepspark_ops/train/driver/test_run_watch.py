@@ -1,4 +1,4 @@
-"""What the driver shows and does for each event, and how it reads a file that others append to."""
+"""The driver's lines and actions for each event, and the reading of a growing file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says of a dataset in a store that is larger than the room for copies, and the order it is read in."""
+"""Reading order and log line of a run whose dataset in a store is larger than the room for copies."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the server of a run that goes on takes from the snapshot."""
+"""State of a snapshot that the server of a continued run takes."""
 
 from __future__ import annotations
 

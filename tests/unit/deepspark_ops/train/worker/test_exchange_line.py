@@ -1,4 +1,4 @@
-"""What a run with several workers says of its exchange at the start."""
+"""The line about the exchange at the start of a run with several workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker makes of its assignment; that TensorFlow then obeys is tests/unit/caffe_import/tf_graph's business."""
+"""Devices of a worker's assignment; tests/unit/caffe_import/tf_graph tests TensorFlow's placement."""
 
 from __future__ import annotations
 
