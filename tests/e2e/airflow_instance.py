@@ -178,7 +178,7 @@ class DagRun:
         return dict(self.airflow.api().call("GET", self.path))
 
     def task_states(self) -> dict[str, str | None]:
-        """Return the state of each task by its id; that of the last of mapped ones."""
+        """Return the state of each task by id; of mapped tasks the state of the last."""
         tasks = self.airflow.api().call("GET", f"{self.path}/taskInstances")["task_instances"]
         return {task["task_id"]: task["state"] for task in tasks}
 

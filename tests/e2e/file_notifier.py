@@ -1,4 +1,4 @@
-"""A notifier of one's own, as an installation may have it: it writes into a file what it is told."""
+"""A notifier of an installation: it writes its messages into a file."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def main(folder: Path) -> None:
 
 
 def write_settings(folder: Path) -> None:
-    """Write the files that ``environment`` names: what retraining trains, who is told."""
+    """Write the files that ``environment`` names: the training config of retraining, and the recipients of messages."""
     # A net without classes: what is not of classifiers alone is judged, gated, approved and promoted here.
     example = SmallExample(folder / "retrain", name="retrained", net=AUTOENCODER).write()
     conf = example.conf(overrides="max_iter: 60 base_lr: 0.002", n_workers=1, model=RETRAINED_MODEL)

@@ -1,4 +1,4 @@
-"""The DAG deepspark_compare, as Airflow runs it: two trials, one of which cannot train; others that are simulated."""
+"""The DAG deepspark_compare in Airflow: two trials, of which one cannot train, and simulated trials."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Tally:
     findings: dict[tuple[str, ...], Finding] = field(default_factory=dict)
 
     def line(self) -> str:
-        """Return what is told of it."""
+        """Return a line with the counts."""
         deaths = f" deaths={self.n_deaths} ({self.reader.may_die})" if self.n_deaths else ""
         return (
             f"{self.reader.name}: inputs={self.n_inputs} refused={self.n_refused} findings={len(self.findings)}"
@@ -73,7 +73,7 @@ def hunt(
 
 
 def made_corpus(reader: Reader) -> tuple[bytes, ...]:
-    """Return a reader's valid inputs, each of which it reads."""
+    """Return valid inputs that the reader reads."""
     with tempfile.TemporaryDirectory(prefix="deepspark-fuzz-") as folder:
         place = Path(folder, "made")
         place.mkdir()

@@ -1,4 +1,4 @@
-"""Runs inputs of one reader in a forked child, whose death is told by the parent."""
+"""Runs inputs of a reader in a forked child; the parent reports the child's death."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def content_of(reader: Reader, corpus: Sequence[bytes], seed: int, number: int) 
 
 
 def run_inputs(reader: Reader, corpus: Sequence[bytes], *, seed: int, start: int, seconds: float) -> Outcome:
-    """Feed inputs from number ``start`` on for some seconds, in as many children as that takes."""
+    """Feed inputs from number ``start`` on for some seconds; a new child follows each dead child."""
     findings: list[Finding] = []
     deadline = time.monotonic() + seconds
     n_inputs = n_refused = n_deaths = 0

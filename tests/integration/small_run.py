@@ -98,7 +98,7 @@ def write_split(root, split, images, labels, n_shards=2):
 
 
 def make_dataset(root, *, n_train=160, n_test=53, n_shards=2):
-    """Write both splits, the training set as so many shards; return their samples by split."""
+    """Write both splits, the training set in a number of shards; return the samples by split."""
     samples = {"train": make_samples(n_train, seed=1), "test": make_samples(n_test, seed=2)}
     for split, (images, labels) in samples.items():
         write_split(root, split, images, labels, n_shards if split == "train" else 2)

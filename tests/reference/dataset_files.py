@@ -27,7 +27,7 @@ def put_manifest_text(dataset: Path, split: str, text: str | bytes) -> str:
 
 
 def put_manifest(split_folder: Path, manifest: DatasetManifest) -> None:
-    """Let ``manifest`` be that of a split."""
+    """Write ``manifest`` as the manifest of a split."""
     _put(split_folder.parent, split_folder.name, write_manifest(split_folder, manifest))
 
 

@@ -42,7 +42,7 @@ def _trinomial(gained, lost, n, share_gained, share_lost):
 
 
 def listed_flipped_p(sums):
-    """Give each sum either sign in all 2^n ways; the share whose total is at least that of the sums as they are."""
+    """Give each sum either sign in all 2^n ways; return the share with at least the total of the real signs."""
     totals = [sum(values) for values in product(*((value, -value) for value in sums))]
     return sum(total >= sum(sums) for total in totals) / len(totals)
 

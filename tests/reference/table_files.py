@@ -165,7 +165,7 @@ def require_same_rows(
 
 
 def without_missing_values(table: pa.Table) -> pa.Table:
-    """Return it without missing values: those are filled by the mean, which is that of the first version."""
+    """Return the table without missing values: the mean of the first version fills missing values."""
     for name in ("f0", "f1", "f2"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].fill_null(1.0))
     return table

@@ -453,7 +453,7 @@ def _findings(result: RunResult, lives: list[Life]) -> list[str]:
 
 
 def last_accuracy(run_dir: Path) -> float:
-    """Return that of the run's last test."""
+    """Return the accuracy of the run's last test."""
     found = [event for event in read_events(RunPaths(run_dir).events) if event.kind == "evaluation"]
     return float(np.ravel(found[-1].data["accuracy"])[0]) if found else 0.0
 

@@ -1,4 +1,4 @@
-"""A bundle is scored as it is delivered, on the data of a run that may have another net."""
+"""Evaluation scores a bundle's exported files, on the data of a run with perhaps another net."""
 
 import numpy as np
 import pyarrow.parquet as pq

@@ -42,7 +42,7 @@ class Room:
             _run("ip", "-n", self._name, "link", "set", device, "up")
 
     def cut(self) -> None:
-        """From now on nothing passes the cable, and nobody is told."""
+        """Cut the cable: no packet passes, and no end gets a message."""
         _run("ip", "link", "set", self._cable, "down")
 
     def join(self) -> None:
@@ -50,7 +50,7 @@ class Room:
         _run("ip", "link", "set", self._cable, "up")
 
     def limit(self, *, kbit_per_s: int) -> None:
-        """Let so much pass from now on, in each direction."""
+        """Limit the rate of the cable in each direction."""
         filter_ = ["root", "tbf", "rate", f"{kbit_per_s}kbit", "burst", "16kbit", "latency", "2s"]
         try:
             _run("tc", "qdisc", "replace", "dev", self._cable, *filter_)

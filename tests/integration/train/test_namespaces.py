@@ -67,12 +67,12 @@ class Run:
             time.sleep(0.1)
 
     def clocks(self) -> list[int]:
-        """Return the clock at which each worker last told of a loss."""
+        """Return the clock of each worker's last loss event."""
         events = self.job.events("loss")
         return [max((event.clock for event in events if event.worker == worker), default=0) for worker in (0, 1)]
 
     def n_exchanges(self) -> list[int]:
-        """Return how many exchanges each worker has told of."""
+        """Return the number of exchanges that each worker reported."""
         events = self.job.events("exchange")
         return [sum(event.data["exchanges"] for event in events if event.worker == worker) for worker in (0, 1)]
 
@@ -99,7 +99,7 @@ class Run:
 
 
 def _dotted(hexadecimal: str) -> str:
-    """Return an address as /proc has it, a number in this host's order, with dots."""
+    """Return an address of /proc, a number in this host's byte order, with dots."""
     return socket.inet_ntoa(struct.pack("=I", int(hexadecimal.partition(":")[0], 16)))
 
 

@@ -133,7 +133,7 @@ KEEP = np.float32([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1]])
 
 @pytest.fixture
 def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """16 samples in four batches, of which Filter leaves 3, 0, 1 and 4."""
+    """16 samples in four batches; Filter leaves 3, 0, 1 and 4 samples."""
     monkeypatch.chdir(tmp_path)
     with h5py.File(tmp_path / "samples.h5", "w") as file:
         file["data"] = np.arange(32, dtype=np.float32).reshape(16, 2)

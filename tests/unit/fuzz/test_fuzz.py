@@ -115,7 +115,7 @@ def test_a_few_seconds_of_all_readers_find_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # starts processes
 def test_a_hunt_that_is_stopped_tells_what_it_did(tmp_path: Path) -> None:
-    """Ctrl-C while a child reads: the child ends with it, and the rounds before are told."""
+    """Ctrl-C while a child reads: the child ends, and the hunt prints the earlier rounds."""
     said: list[str] = []
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     before = children.read_text()

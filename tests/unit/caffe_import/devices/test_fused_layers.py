@@ -1,4 +1,4 @@
-"""Which pairs of BatchNorm and Scale one kernel computes, and what such a pair makes and keeps."""
+"""Pairs of BatchNorm and Scale in one kernel, and the tops and memory of such a pair."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def python_layer_text(layer: str, param_str: str = "", module: str = "tests_of_p
 
 @python_layer(module="tests_of_python", name="Blend")
 class Blend:
-    """Tops: share x0 + (1 - share) x1, and the squares of x0, twice as many channels."""
+    """Tops: share x0 + (1 - share) x1, and the squares of x0 with twice the channels."""
 
     def setup(self, param_str: str, bottom_shapes: tuple[tuple[int, ...], ...]) -> None:
         if bottom_shapes[0] != bottom_shapes[1]:

@@ -1,4 +1,4 @@
-"""The schema holds every fact of Caffe 1.0's format as it is; forks' fields come on top and collide with none."""
+"""The schema holds every fact of Caffe 1.0's format; forks' fields are further fields without collisions."""
 
 from __future__ import annotations
 

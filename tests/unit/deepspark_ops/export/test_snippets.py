@@ -1,4 +1,4 @@
-"""Code for loading a bundle: that of a bundle of images is run in ``tests/integration/export/test_bundle.py``."""
+"""Code for loading a bundle; ``tests/integration/export/test_bundle.py`` runs the code for a bundle of images."""
 
 import ast
 

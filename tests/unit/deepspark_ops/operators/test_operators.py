@@ -481,7 +481,7 @@ def test_a_retraining_on_a_query_hears_of_the_dataset_of_its_query_alone(
 def test_a_dataset_that_an_ingestion_without_the_asset_made_and_a_training_used_is_announced(
     ingestion: Ingestion,
 ) -> None:
-    """Nobody was told of it so far, whoever trained with it."""
+    """No asset event exists for the dataset yet, although a training used the dataset."""
     assert ingestion.try_once(asset=None) == []
     ingestion.train()
     assert ingestion.try_once()

@@ -9,7 +9,7 @@ WAIT_S = 60.0
 
 
 class Net:
-    """Doubles its samples; holds its first call until it is told to go on, so that requests come together."""
+    """Doubles its samples; the first call waits for ``may_go``, so later requests gather."""
 
     def __init__(self):
         self.calls = []

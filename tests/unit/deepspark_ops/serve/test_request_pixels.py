@@ -1,4 +1,4 @@
-"""Requests of images of another range: a large request is told at once, small ones are judged together in the log."""
+"""Requests of images of another range: a large request gives a warning at once, small requests a common warning."""
 
 import logging
 

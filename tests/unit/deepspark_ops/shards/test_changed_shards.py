@@ -1,4 +1,4 @@
-"""A shard that is removed, cut, damaged or replaced under a reader is told; a copy with another time is read."""
+"""A reader reports a shard that is removed, cut, damaged or replaced; a copy with another time is read."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, loss, stage
 
 
 class FakeServer:
-    """Keeps what it is told, as MLflow does: parameters never change, versions are numbered here."""
+    """Stores requests as MLflow does: parameters never change, and the server numbers versions."""
 
     def __init__(self, *, fail_at: str = "") -> None:
         self.runs: dict[str, dict] = {}

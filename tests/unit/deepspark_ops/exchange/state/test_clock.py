@@ -342,7 +342,7 @@ def busy_clock(schedule: Schedule, n_workers: int = 2) -> tuple[GrantClock, list
 
 
 def answer_states(clock: GrantClock, worker: int) -> int:
-    """The worker sends the state that it is asked for; returns for which snapshot."""
+    """Send the state that the server requests; return the clock of the snapshot."""
     grant = granted(clock.request(worker, 4, 0.0))
     clock.state_received(worker, grant.state_for)
     clock.acknowledge(worker, grant.id, 0.0)

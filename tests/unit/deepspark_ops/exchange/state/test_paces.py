@@ -10,7 +10,7 @@ from deepspark_ops.exchange.state.paces import WorkerPaces
 
 
 def paces_of(seconds: dict[int, float], want: int = 10) -> WorkerPaces:
-    """Return what is known after five grants of workers that take so many seconds for a minibatch."""
+    """Return the paces after five grants of workers, given the seconds of a minibatch of each."""
     paces = WorkerPaces()
     for worker, each in seconds.items():
         paces.share(worker, want)

@@ -24,7 +24,7 @@ def test_without_momentum_it_is_downpour(tmp_path: Path) -> None:
 
 
 def pushed(options: dict[str, Option], moves: np.ndarray, n_workers: int) -> np.ndarray:
-    """Return the center after so many pushes, (pushes, parameters), from zero."""
+    """Return the center after the pushes ``moves`` (pushes, parameters), from zero."""
     strategy = configure("async_diloco", options)
     center = np.zeros(moves.shape[1], np.float32)
     extras = tuple(np.zeros_like(center) for _ in range(strategy.server_vectors))

@@ -83,7 +83,7 @@ def test_a_share_of_momentum_outside_its_range_is_refused(share: float) -> None:
 
 
 def test_the_papers_variant_is_its_algorithm_and_nothing_else(tmp_path: Path) -> None:
-    """Eight workers in turn on a slope, by one option: Algorithm 1 with beta = 0.9 as the slow reference has it."""
+    """Eight workers in turn on a slope: the option computes Algorithm 1 with beta = 0.9 of the slow reference."""
     n_workers, n_params = 8, 6
     running = configure("easgd", {"variant": "paper"}).for_workers(n_workers)
     assert (running.momentum_from_center, running.weight_of_center(n_workers)) == (0.0, 1.0)

@@ -25,7 +25,7 @@ DATA = FIXTURES / "caffe" / "data"
 
 
 def unheard(done: int, of: int) -> None:
-    """Take what is told of the progress."""
+    """Ignore the progress."""
 
 
 def caffes_mean(images: np.ndarray) -> np.ndarray:

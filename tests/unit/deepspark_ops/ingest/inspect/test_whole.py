@@ -1,4 +1,4 @@
-"""``data verify`` refuses a manifest of which any field was edited."""
+"""``data verify`` refuses a manifest with an edited field."""
 
 import json
 import shutil

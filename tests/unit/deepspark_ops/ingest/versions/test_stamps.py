@@ -37,7 +37,7 @@ def replace_in_place(path: Path, content: bytes) -> None:
 
 
 def write_plain(path: Path, table: pa.Table) -> None:
-    """Write values as they are: tables of as many rows give files of as many bytes."""
+    """Write uncompressed values: tables with the same number of rows give files of the same size."""
     path.parent.mkdir(exist_ok=True)
     pa.parquet.write_table(table, path, compression="none", use_dictionary=False)
 

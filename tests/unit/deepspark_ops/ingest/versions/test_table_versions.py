@@ -183,5 +183,5 @@ def test_a_row_that_balancing_repeats_is_one_row_after_the_table_has_grown(tmp_p
 
 
 def cats_again(cats: pa.Table) -> pa.Table:
-    """Return as many further rows of the class."""
+    """Return the rows again with further ids."""
     return cats.set_column(0, "id", pa.array(np.arange(len(cats)) + 5000))

@@ -1,4 +1,4 @@
-"""Notifiers are told with their templates filled in; nothing that goes wrong with one reaches the task."""
+"""Notifiers get filled templates; no failure of a notifier reaches the task."""
 
 from __future__ import annotations
 

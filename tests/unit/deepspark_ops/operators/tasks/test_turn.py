@@ -71,7 +71,7 @@ def test_a_turn_is_one_process_s_at_a_time_and_ends_with_a_process_that_is_kille
 
 
 class Log:
-    """A trigger's log, of which the test reads the lines."""
+    """A trigger's log with lines for the test."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

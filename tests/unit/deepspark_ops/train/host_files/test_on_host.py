@@ -52,7 +52,7 @@ class OtherDisk:
 
 @pytest.fixture
 def grow(tmp_path: Path) -> Iterator[Grow]:
-    """Return a function that gives the driver's dataset so many records, and returns the version's digest."""
+    """Return a function that adds a number of records to the driver's dataset, and returns the version's digest."""
     source = write_images(tmp_path / "raw", 60)
     lines = source.read_text().splitlines()
     config = IngestConfig(source=source, output=tmp_path / "driver")

@@ -37,7 +37,7 @@ def dataset(store, tmp_path) -> StorePath:
 
 
 def prepared(dataset: StorePath, tmp_path, shards_of_room: float, **fields: object):
-    """Return a run with room for so many of the largest training shards beside the test set."""
+    """Return a run with room for a number of the largest training shards beside the test set."""
     train, test = (read_manifest(DatasetPaths(dataset).split(split)) for split in ("train", "test"))
     room = int(shards_of_room * max(shard.n_bytes for shard in train.shards)) + test.n_bytes
     values = {"solver": tmp_path / "solver.prototxt", "dataset": dataset, "run_dir": tmp_path / "run", "n_workers": 2}

@@ -158,7 +158,7 @@ def test_the_plan_of_a_single_worker_leaves_the_model_alone() -> None:
 
 
 class Momentum:
-    """A model of which a test needs the momentum alone, blob by blob."""
+    """A model with momentum alone, blob by blob."""
 
     def __init__(self, *blobs: Vector) -> None:
         self.blobs = list(blobs)
