@@ -15,8 +15,7 @@ from deepspark_ops.devices.host_cores import host_cores
 def main() -> None:
     """Multiply two matrices, and print TensorFlow's version, its device and the check of the product as JSON."""
     with start_lines_dropped():
-        import tensorflow as tf
-
+        from caffe_import.tf_graph import tensorflow as tf
         from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices, why_no_gpu
 
         n_gpus = n_gpus_seen()

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.tf_graph import tensorflow as tf
 from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices
 from caffe_import.tf_graph.predict import compile_fixed_forward, compile_forward
 from deepspark_ops.config.evaluate import EvaluateConfig

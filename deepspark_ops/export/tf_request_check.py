@@ -6,9 +6,8 @@ ends the whole serving process.
 
 from __future__ import annotations
 
-import tensorflow as tf
-
 from caffe_import.net.layer_registry import Shape
+from caffe_import.tf_graph import tensorflow as tf
 
 _MAX_SHOWN_AXES = 16
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from caffe_import.net.batch_size import BuildNet, net_of_any_batch
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
+from caffe_import.tf_graph import tensorflow as tf
 from caffe_import.tf_graph.builder import build_forward, initial_layer_state
 from caffe_import.tf_graph.fixed_weights import large_values_kept_by
 from deepspark_ops.export.served_input import Serve, ServedInput

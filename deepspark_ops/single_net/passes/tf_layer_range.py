@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-import tensorflow as tf
-
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.tf_graph import tensorflow as tf
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.data_layout import NHWC_TO_NCHW, Blob
 from deepspark_ops.single_net.passes.shared_arrays import Floats, SharedArrays
