@@ -11,9 +11,9 @@ import sys
 from typing import Any, Final
 
 import numpy as np
-import tensorflow as tf
 
 from caffe_import.net.net_spec import NetSpec
+from caffe_import.tf_graph import tensorflow as tf
 from caffe_import.tf_graph.builder import build_forward
 from tests.reference.layer_check import net_of
 from tests.reference.live_bytes import recorded_call

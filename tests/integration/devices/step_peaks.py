@@ -10,7 +10,6 @@ import sys
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from caffe_import.devices.compute_plan import ComputePlan
 from caffe_import.devices.segments import choose_segments
@@ -19,6 +18,7 @@ from caffe_import.files.prototxt import parse_solver, read_net
 from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
+from caffe_import.tf_graph import tensorflow as tf
 from caffe_import.tf_graph.train_step import compile_training
 from tests.integration.whole_net_steps import SOLVER, feeds
 from tests.paths import ROOT
