@@ -9,7 +9,7 @@ from caffe_import.files.prototxt import format_message, parse_net
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.samples import Batch
-from deepspark_ops.evaluate.tasks.choice import choose_tasks
+from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks
 from deepspark_ops.export.deploy_net import build_deploy_net
 from deepspark_ops.export.formats import caffe, keras_file, tf_onnx
 from deepspark_ops.export.input_steps import FILL, STANDARDIZE, table_of_input
@@ -107,7 +107,11 @@ def test_a_pair_of_two_models_is_refused():
 
 
 def output_of(task, shape, n_classes=0):
-    return ServedOutput("o", "o", task, shape, n_classes, chosen=None)
+    chosen = ChosenTask(
+        task, ("o",), None, is_target_fed=False, activation="none", shape=shape, n_classes=n_classes, ignore_label=None,
+        found_by="test",
+    )  # fmt: skip
+    return ServedOutput("o", "o", task, shape, n_classes, chosen)
 
 
 def test_a_rounded_file_is_judged_by_its_answers():
