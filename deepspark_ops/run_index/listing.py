@@ -47,6 +47,7 @@ class KnownRun:
         kind: ``manual``, ``scheduled``, ``asset_triggered``, ``backfill``; empty if unknown.
         user: User who triggered the run; None for other triggers.
         asks: Id of the task that waits for a person's answer; None without such a task.
+        name: Name of the run in the form; empty without a name.
         solver: File name of the solver in the form; None if unknown.
         strategy: Strategy in the form; None if unknown.
         note: Note of the run in Airflow; empty without a note.
@@ -63,6 +64,7 @@ class KnownRun:
     kind: str = ""
     user: str | None = None
     asks: str | None = None
+    name: str = ""
     solver: str | None = None
     strategy: str | None = None
     waited_s: float = 0.0
@@ -113,7 +115,8 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted
     state = _state(run, read)
     work = read.work or work_of_dag(run.dag, is_trial=run.is_trial)
     solver, strategy = read.solver or run.solver, read.strategy or run.strategy
-    name = read.name or default_name(
+    own_name = read.name or (run.name if read.work is None else "")  # the first task moves the form's name to the run
+    name = own_name or default_name(
         work=work, net=read.net, solver=solver, strategy=strategy, n_workers=read.n_workers, max_iter=read.max_iter
     )
     return {
@@ -125,7 +128,7 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted
         "asks": run.asks,
         "is_read": summary is not None,
         "name": name,
-        "is_named": bool(read.name),
+        "is_named": bool(own_name),
         "work": work,
         "solver": solver,
         "strategy": strategy,

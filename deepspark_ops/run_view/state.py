@@ -19,6 +19,7 @@ ASKING: Final = ("awaiting_input", "deferred")
 _OVER: Final = ("success", *_FAILED, "skipped", "removed")
 _TASKS_AFTER_TRAINING: Final = ("evaluate_production", "evaluate", "decide", "export")
 """Tasks after a training, in their order; tasks of other names follow."""
+_STOPPED: Final = "stopped before the training began: the run was marked as failed"
 _END_REFUSED: Final = (
     "the task did its work to the end, and Airflow has it as failed all the same: Airflow did not accept its end state,"
     " and the log of its API server says why, or the task was marked; clear the task to run it again"
@@ -44,6 +45,11 @@ class TaskState:
     try_number: int = 0
     stage: str = ""
     task: str = ""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether a person marked the task as failed before the first try: the task has times and no try."""
+        return self.state == "failed" and self.try_number == 0 and self.began is not None
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,8 @@ def state_of(
         name, text = _without_training(airflow, statuses, error)
     else:
         name, text = _training(progress, statuses, tasks, error)
+        if name == "skipped" and airflow is not None and airflow.state == "failed":
+            name, text = ("stopped", _STOPPED) if error is None else ("failed", f"task {error.task} failed")
     asks = None if is_over else _asking(statuses, tasks)
     if asks is not None:
         text = "waits for approval"
@@ -162,7 +170,8 @@ def _tasks_of(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> dic
     """Return the tasks of a run without Airflow, from the run's files."""
     words = {"finished": "success", "waiting": ASKING[0]}
     tasks = {
-        name: TaskState(words.get(status.status, status.status), status.began) for name, status in statuses.items()
+        name: TaskState(words.get(status.status, status.status), status.began, try_number=1)
+        for name, status in statuses.items()
     }
     if progress.started and "train" not in tasks:
         ending = progress.ended.get("status") if progress.ended is not None else None
@@ -178,7 +187,9 @@ def _first_error(
     was_stopped = progress.ended is not None and progress.ended.get("status") == "stopped"
     for name in names:
         task = tasks.get(name)
-        if task is not None and task.state in ("failed", "up_for_retry") and not (name == "train" and was_stopped):
+        if task is None or task.is_stopped or (name == "train" and was_stopped):
+            continue
+        if task.state in ("failed", "up_for_retry"):
             return RunError(name, task.task or name, _message(name, task, progress, statuses))
     return None
 
@@ -210,6 +221,8 @@ def _training(
         return _simulated(simulate) if simulate.state != "skipped" else ("skipped", _skip_reason(statuses))
     if ending == "stopped" and train.state != "running" and train.state not in ("queued", "scheduled"):
         return "stopped", f"stopped by {progress.ended.get('signal', 'a signal') if progress.ended else ''}"
+    if train.is_stopped and error is None:
+        return "stopped", _STOPPED
     if train.state in _FAILED or (error is not None and error.stage in TASKS_BEFORE_TRAINING and train.state is None):
         return "failed", f"task {error.task if error is not None else _task_id(tasks, 'train')} failed"
     if train.state == "up_for_retry":
@@ -257,7 +270,7 @@ def _without_training(
 ) -> tuple[StateName, str]:
     """Return word and sentence for a run whose DAG trains nothing."""
     if airflow.state == "failed" or error is not None:
-        return "failed", f"task {error.task} failed" if error is not None else "a task failed"
+        return "failed", f"task {error.task} failed" if error is not None else "the run was marked as failed"
     if airflow.state == "success":
         return "finished", "this run trains nothing; its tasks have ended"
     states = {task.state for task in airflow.tasks.values()}

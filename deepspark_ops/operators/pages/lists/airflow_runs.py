@@ -191,6 +191,7 @@ def _read_rows(session: Session, keys: Sequence[int], stamps: Mapping[int, tuple
                 _seconds(ended),
                 kind=_word(kind),
                 user=user,
+                name=_form_text(conf, "name") or "",
                 solver=_file_name(_form_text(conf, "solver")),
                 strategy=_form_text(conf, "strategy"),
                 note=str(stamps[key][-1] or ""),

@@ -12,12 +12,10 @@
     news.hidden = text === "";
   }
 
-  const patch = (change) => askAirflow(section.dataset.api, "PATCH", change);
-
   noteForm?.addEventListener("submit", async (event) => {
     event.preventDefault();
     try {
-      const run = await patch({ note: noteForm.elements.text.value });
+      const run = await askAirflow(section.dataset.api, "PATCH", { note: noteForm.elements.text.value });
       noteText.textContent = run.note ?? "";
       noteText.hidden = !run.note;
       document.querySelector("#edit_note summary").textContent = run.note ? "edit the note" : "add a note";
@@ -30,7 +28,7 @@
     event.preventDefault();
     if (!confirm("Stop this run? Airflow ends its tasks and marks it as failed. Files and snapshots stay.")) return;
     try {
-      await patch({ state: "failed" });
+      await stopRun(section.dataset.api);
       stopForm.hidden = true;
       say("Airflow ends the tasks of this run.");
     } catch (error) { say(`The run was not stopped: ${error.message}`); }

@@ -135,7 +135,7 @@
       if (!confirm(`Stop ${rows.length} run${rows.length === 1 ? "" : "s"}? Airflow ends their tasks; files and snapshots stay.`)) return;
       const refused = [];
       for (const row of rows) {
-        try { await askAirflow(row.dataset.api, "PATCH", { state: "failed" }); } catch (error) {
+        try { await stopRun(row.dataset.api); } catch (error) {
           refused.push(`${row.querySelector("th a").textContent}: ${error.message}`);
         }
       }

@@ -100,9 +100,12 @@ def test_a_failed_run_alone_has_an_error_and_the_error_is_searched():
     assert chosen([failed, *ROWS], RunQuery(search="a.prototxt")) == [failed]
 
 
-def test_a_run_without_files_has_solver_and_strategy_of_its_form():
-    refused = KnownRun("d", "r", "failed", solver="a_solver.prototxt", strategy="sync")
+def test_a_run_without_files_has_name_solver_and_strategy_of_its_form():
+    refused = KnownRun("d", "r", "failed", name="paper", solver="a_solver.prototxt", strategy="sync")
     empty = row_of(refused, RunSummary(), now=500.0)
+    assert (empty["name"], empty["is_named"]) == ("paper", True)
+    renamed = row_of(refused, RunSummary(work="training", net="LeNet"), now=500.0)
+    assert (renamed["name"].split(",")[0], renamed["is_named"]) == ("LeNet", False)
     assert (empty["solver"], empty["strategy"]) == ("a_solver.prototxt", "sync")
     trained = row_of(refused, RunSummary(solver="b_solver.prototxt", strategy="easgd"), now=500.0)
     assert (trained["solver"], trained["strategy"]) == ("b_solver.prototxt", "easgd")

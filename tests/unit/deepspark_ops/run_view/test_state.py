@@ -47,6 +47,22 @@ def test_tasks_of_other_names_are_known_by_their_operator_or_by_their_notes() ->
     assert state_of(progress_of(RUN), {}, of_subclass, exists=True).text == "2 of 2 workers train"
 
 
+@pytest.mark.parametrize("word", ["failed", "skipped"])
+def test_a_run_that_a_person_stops_before_the_training_has_no_error_of_a_task(word: str) -> None:
+    marked = TaskState(word, 900.0, 900.0)  # Airflow's times of the mark, and no try
+    checked = TaskState("success", 800.0, 850.0, 1)
+    for tasks in ({"check": marked, "train": marked, "export": marked}, {"check": checked, "train": marked}):
+        state = state_of(RunProgress(), {}, AirflowRun("failed", tasks), exists=True)
+        text = "stopped before the training began: the run was marked as failed"
+        assert (state.name, state.text, state.error, state.is_over) == ("stopped", text, None, True)
+    refused = {"check": TaskState("failed", 800.0, 850.0, 1), "train": marked}
+    state = state_of(RunProgress(), note("check", "failed", message="no"), AirflowRun("failed", refused), exists=True)
+    assert (state.name, state.text) == ("failed", "task check failed")
+    trained = {"train": TaskState("failed", 900.0, 950.0, 1), "export": marked}
+    state = state_of(progress_of([*RUN, STOPPED]), {}, AirflowRun("failed", trained), exists=True)
+    assert (state.text, state.error) == ("stopped by SIGTERM", None)
+
+
 def test_a_run_of_several_in_a_dag_run_has_its_own_tasks_alone() -> None:
     stages = {"fit_a": "train", "score_a": "evaluate", "fit_b": "train", "score_b": "evaluate", "mail": ""}
     tasks = {name: TaskState("success", 900.0, None, 1, stage) for name, stage in stages.items()}
