@@ -82,7 +82,7 @@
     return element;
   };
   const shortText = (text) => (text.length <= 18 ? text : text.includes("/") ? `…${text.slice(-17)}` : `${text.slice(0, 17)}…`);  // a path by its end
-  const short = (value) => (typeof value === "number" ? String(Number(value.toPrecision(4))) : shortText(String(value)));
+  const short = (value) => (typeof value === "number" ? value.toLocaleString("en", { maximumSignificantDigits: 4 }) : shortText(String(value)));
 
   function drawParallel() {
     const settings = correlations.map((one) => one.setting).filter((name) => byName.has(name));
