@@ -140,16 +140,26 @@ class LocalLink(StateRequests):
         host.enter(worker, self._session)
         self._coordinator.note_host(worker, str(id(host)))
         root = self.root_transfer(TransferPlan(run, worker))
-        self._transfer = TreeTransfer(TransferPlan(run, worker), host, self._session, calls, root, pause=self.pause)
+        plan = TransferPlan(run, worker)
+        self._transfer = TreeTransfer(plan, host, self._session, calls, root, pause=self.pause, now=self.now)
         return welcome
 
     def root_transfer(self, plan: TransferPlan) -> MemoryTransfer:
         """Return the way of the worker's host to the root, in a tree of centers."""
         return MemoryTransfer("local", plan, self._exchange.center, self._session, self.server_calls())
 
+    @property
+    def root_comm_period(self) -> int:
+        """Tau of the worker's host; 0 without a tree of centers."""
+        return self._transfer.root_period.value if isinstance(self._transfer, TreeTransfer) else 0
+
     def pause(self, seconds: float) -> None:
         """Sleep."""
         time.sleep(seconds)
+
+    def now(self) -> float:
+        """Return the seconds of a clock."""
+        return time.perf_counter()
 
     def server_calls(self) -> ServerCalls:
         """Return the calls to the server during an exchange; after ``join``."""

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.devices.host_cores import share_of_cores
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.comm_period import MAX_COMM_PERIOD, smallest_comm_period
 from deepspark_ops.exchange.strategies.base import Strategy, configure, find_strategy
 from deepspark_ops.exchange.strategies.options import strategies_with
 from deepspark_ops.exchange.transport.compression import WireDtype
@@ -26,12 +27,12 @@ from deepspark_ops.planning.simulator import (
     TreeCost,
     host_cost,
     memory_cost,
+    root_comm_period,
     saturation_workers,
     simulate,
     socket_cost,
 )
 from deepspark_ops.planning.step_time import step_time
-from deepspark_ops.train.worker.rates.comm_period import MAX_COMM_PERIOD, smallest_comm_period
 
 PLAN_VERSION: Final = 2
 DATA_CORES: Final = 0.02
@@ -146,16 +147,17 @@ class _Planner:
         """Return the choice with the smallest tau whose exchange, queueing included, costs little."""
         if self._strategy.comm_period_one:
             return choice
-        alone_s = self._cost(n_workers, choice).alone_s
-        strategy = self._strategy.for_workers(n_workers)
+        cost, strategy = self._cost(n_workers, choice), self._strategy.for_workers(n_workers)
         share = strategy.most_exchange_share
+        # In a tree tau of workers follows the exchanges with the center of the host.
+        alone_s, most = (cost.host.alone_s, 2 * share) if isinstance(cost, TreeCost) else (cost.alone_s, share)
         low = max(strategy.least_auto_period, smallest_comm_period(self._step_s(n_workers), alone_s, share))
         if strategy.agrees_on_period:  # a longer tau does not save the wait for other workers
             return choice._replace(comm_period=low)
         high = MAX_COMM_PERIOD
         while low < high:
             middle = (low + high) // 2
-            if self._predict(n_workers, choice._replace(comm_period=middle)).exchange_share <= share:
+            if self._predict(n_workers, choice._replace(comm_period=middle)).exchange_share <= most:
                 high = middle
             else:
                 low = middle + 1
@@ -177,7 +179,16 @@ class _Planner:
         if not has_tree:
             return cost
         of_host = host_cost(self._size.n_params, strategy, self._hardware)
-        return TreeCost.of(of_host, cost, min(n_workers, self._config.workers_per_host))
+        per_host = min(n_workers, self._config.workers_per_host)
+        period = root_comm_period(
+            of_host,
+            cost,
+            period_s=choice.comm_period * self._step_s(n_workers),
+            workers_per_host=per_host,
+            n_hosts=n_workers / per_host,
+            share=strategy.most_exchange_share,
+        )
+        return TreeCost.of(of_host, cost, per_host, period)
 
     def _predict(self, n_workers: int, choice: Choice) -> Prediction:
         config = self._config
@@ -190,6 +201,11 @@ class _Planner:
             slowdown=self._slowdown(n_workers),
         )
         return simulate(crew, self._cost(n_workers, choice), self._strategy.for_workers(n_workers), seed=config.seed)
+
+    def _bearable_share(self, n_workers: int) -> float:
+        """Return the limit of the exchanges' share; exchanges of hosts with the root have a share of their own."""
+        strategy = self._strategy.for_workers(n_workers)
+        return BEARABLE_SHARE + (strategy.most_exchange_share if strategy.root_level is not None else 0.0)
 
     def _n_threads(self, n_workers: int) -> int:
         return share_of_cores(self._config.threads_per_worker, self._config.host_cores or 1, n_workers)
@@ -216,6 +232,7 @@ class _Planner:
         return Row(
             workers=n_workers,
             **choice._asdict(),
+            root_comm_period=cost.root_period if isinstance(cost := self._cost(n_workers, choice), TreeCost) else 0,
             images_per_s=images_per_s,
             efficiency=prediction.steps_per_s * self._step_s(n_workers) / n_workers,
             staleness=prediction.staleness,
@@ -240,7 +257,7 @@ class _Planner:
             if not self._is_worth_simulating(n_workers, choice):
                 continue
             row = self.row(n_workers, choice)
-            if row.exchange_share <= BEARABLE_SHARE and row.server_load <= BEARABLE_LOAD:
+            if row.exchange_share <= self._bearable_share(n_workers) and row.server_load <= BEARABLE_LOAD:
                 return Advice(row=row, reason=self._reason(row))
         choices = self._choices()
         row = max((self.row(n_workers, choice) for choice in choices[-self._n_kinds() :]), key=lambda r: r.images_per_s)
@@ -268,7 +285,7 @@ class _Planner:
         step_s = self._step_s(n_workers)
         period_s = choice.comm_period * step_s
         limit = saturation_workers(cost, step_s=step_s, comm_period=choice.comm_period)
-        return n_workers <= max(1.0, BEARABLE_LOAD * limit) and cost.alone_s <= BEARABLE_SHARE * (
+        return n_workers <= max(1.0, BEARABLE_LOAD * limit) and cost.alone_s <= self._bearable_share(n_workers) * (
             period_s + cost.alone_s
         )
 
@@ -286,7 +303,8 @@ class _Planner:
             )
         if row.comm_period > (least := self._strategy.least_auto_period):
             reasons.append(
-                f"a smaller tau costs over {BEARABLE_SHARE:.0%} or loads the center over {BEARABLE_LOAD:.0%}"
+                f"a smaller tau costs over {self._bearable_share(row.workers):.0%} or loads the center over"
+                f" {BEARABLE_LOAD:.0%}"
             )
         else:
             reasons.append(f"tau {least} is the most accurate")
@@ -299,9 +317,9 @@ class _Planner:
         limit = self.saturation(row)
         if row.workers <= limit:
             return (
-                f"nothing keeps exchanges below {BEARABLE_SHARE:.0%} of the time and the center's load below"
-                f" {BEARABLE_LOAD:.0%}: {row.exchange_share:.1%} and {row.server_load:.0%} at best; take larger"
-                " minibatches, or hosts of more equal speed where workers wait for each other"
+                f"nothing keeps exchanges below {self._bearable_share(row.workers):.0%} of the time and the center's"
+                f" load below {BEARABLE_LOAD:.0%}: {row.exchange_share:.1%} and {row.server_load:.0%} at best; take"
+                " larger minibatches, or hosts of more equal speed where workers wait for each other"
             )
         return (
             f"the center saturates at {_count(limit)} workers even so, limited by {self._bottleneck(row)}: more only"

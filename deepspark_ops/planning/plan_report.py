@@ -23,6 +23,7 @@ class Row(_Frozen):
     Attributes:
         workers: p.
         comm_period: tau.
+        root_comm_period: tau of hosts; 0 without a tree of centers.
         n_servers: Key ranges.
         wire_dtype: Type of pushed numbers.
         images_per_s: Rate of all workers.
@@ -37,6 +38,7 @@ class Row(_Frozen):
 
     workers: int
     comm_period: int
+    root_comm_period: int
     n_servers: int
     wire_dtype: WireDtype
     images_per_s: float
@@ -47,6 +49,11 @@ class Row(_Frozen):
     exchange_ms: float
     exchange_share: float
     epoch_s: float | None
+
+    @property
+    def tau(self) -> str:
+        """tau; in a tree of centers of workers and of hosts."""
+        return f"{self.comm_period}, hosts {self.root_comm_period}" if self.root_comm_period else str(self.comm_period)
 
     @property
     def is_extrapolated(self) -> bool:

@@ -42,7 +42,7 @@ def _predictions(report: PlanReport) -> Table:
     for row in report.rows:
         table.add_row(
             _workers(row),
-            str(row.comm_period),
+            row.tau,
             f"{row.images_per_s:,.0f}",
             f"{row.efficiency:.1%}",
             f"{row.staleness:,.1f}",
@@ -57,7 +57,7 @@ def _predictions(report: PlanReport) -> Table:
 def _saturation(report: PlanReport) -> Text:
     last = report.rows[-1]
     return Text(
-        f"The center saturates at about {report.saturation_workers:,} workers with tau {last.comm_period}, key ranges"
+        f"The center saturates at about {report.saturation_workers:,} workers with tau {last.tau}, key ranges"
         f" {last.n_servers}, {last.wire_dtype}; more of them only queue.\n"
     )
 
@@ -74,7 +74,7 @@ def _choices(report: PlanReport) -> Table:
         row = advice.row
         table.add_row(
             _workers(row),
-            str(row.comm_period),
+            row.tau,
             str(row.n_servers),
             row.wire_dtype,
             f"{row.images_per_s:,.0f}",

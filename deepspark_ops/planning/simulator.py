@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.comm_period import MAX_COMM_PERIOD, smallest_comm_period
 from deepspark_ops.exchange.strategies.base import Strategy
 from deepspark_ops.exchange.transport.compression import WireDtype
 from deepspark_ops.param_vector import CHUNK_FLOATS, chunk_ranges
@@ -103,19 +104,27 @@ class TreeCost(ExchangeCost):
     Attributes:
         host: Of a worker with the center of its host: the server is busy with control calls alone.
         root: Of the host's center with the root.
-        every: Exchanges of a worker for one of them in which it also exchanges the host's center with the root.
+        workers_per_host: The workers of a host.
+        root_period: tau of hosts, in exchanges of each worker of the host.
     """
 
     host: ExchangeCost = ExchangeCost(0.0, 0.0, 0.0, 0.0)
     root: ExchangeCost = ExchangeCost(0.0, 0.0, 0.0, 0.0)
-    every: int = 1
+    workers_per_host: int = 1
+    root_period: int = 1
+
+    @property
+    def every(self) -> int:
+        """Exchanges of a worker for one of them in which it also exchanges the host's center with the root."""
+        return self.workers_per_host * self.root_period
 
     @classmethod
-    def of(cls, host: ExchangeCost, root: ExchangeCost, every: int) -> TreeCost:
+    def of(cls, host: ExchangeCost, root: ExchangeCost, workers_per_host: int, root_period: int = 1) -> TreeCost:
         """Return the costs with their means."""
+        every = workers_per_host * root_period
         parts = zip(astuple(host), astuple(root), strict=True)
         push_s, pull_s, least_s, latency_s, own_s = (of_host + of_root / every for of_host, of_root in parts)
-        return cls(push_s, pull_s, least_s, latency_s, own_s, host, root, every)
+        return cls(push_s, pull_s, least_s, latency_s, own_s, host, root, workers_per_host, root_period)
 
 
 class _CenterStation:
@@ -135,20 +144,32 @@ class _CenterStation:
 
 
 class _TreeStation:
-    """The centers of hosts, where nobody waits, the server's control calls, and the root."""
+    """The centers of hosts, where nobody waits, the server's control calls, and the root.
+
+    While a worker exchanges its host with the root, a worker of the host whose turn comes goes on until its next
+    exchange.
+    """
 
     def __init__(self, cost: TreeCost) -> None:
         """Start idle."""
         self._calls, self._root = _CenterStation(cost.host), _CenterStation(cost.root)
-        self._every = cost.every
+        self._cost = cost
         self._exchanges: Counter[int] = Counter()
+        self._root_ends: dict[int, float] = {}  # of hosts
+        self._late: set[int] = set()  # workers that wait for their turn
 
     def serve(self, arrival: float, worker: int) -> tuple[float, float]:
         """See ``_CenterStation``."""
         began, end = self._calls.serve(arrival, worker)
         self._exchanges[worker] += 1
-        if (self._exchanges[worker] + worker) % self._every == 0:
+        if worker in self._late or (self._exchanges[worker] + worker) % self._cost.every == 0:
+            host = worker // self._cost.workers_per_host
+            if end < self._root_ends.get(host, 0.0):
+                self._late.add(worker)
+                return began, end
+            self._late.discard(worker)
             _, end = self._root.serve(end, worker)
+            self._root_ends[host] = end
         return began, end
 
 
@@ -246,6 +267,30 @@ def memory_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> Exchan
 def host_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> ExchangeCost:
     """Return the cost of an exchange with the center of a host other than the server's; control calls use the link."""
     return replace(memory_cost(n_params, strategy, hardware), latency_s=CONTROL_CALLS * 2 * hardware.latency_s)
+
+
+def root_comm_period(
+    host: ExchangeCost, root: ExchangeCost, *, period_s: float, workers_per_host: int, n_hosts: float, share: float
+) -> int:
+    """Return tau of hosts as ``RootPeriod`` chooses it, in exchanges of each worker of a host.
+
+    Hosts that keep the root busy all the time wait for each other.
+
+    Args:
+        host: Of a worker with the center of its host.
+        root: Of a host's center with the root.
+        period_s: Seconds that a worker computes between two exchanges.
+        workers_per_host: The workers of a host.
+        n_hosts: The hosts.
+        share: Of the time that these exchanges may take.
+    """
+    between_s = period_s + host.alone_s
+    for period in range(1, MAX_COMM_PERIOD):
+        is_busy = n_hosts * root.service_s > period * between_s
+        exchange_s = max(root.alone_s, n_hosts * root.service_s) if is_busy else root.alone_s
+        if smallest_comm_period(workers_per_host * between_s, exchange_s, share) <= period:
+            return period
+    return MAX_COMM_PERIOD
 
 
 def saturation_workers(cost: ExchangeCost, *, step_s: float, comm_period: int) -> float:

@@ -29,6 +29,7 @@ class Row(Frozen):
         bytes: Of parameters that workers pushed and pulled.
         time_to_target: Virtual seconds until the first test that reached the target; None if none did.
         comm_period: tau at the end.
+        root_comm_period: tau of hosts at the end; 0 without a tree of centers.
         staleness: Exchanges of others between two of one worker, mean; 0 where all exchange in one round.
         center_load: Share of the time in which the center was busy.
         exchange_share: Share of the workers' time that went into exchanges, waiting included.
@@ -49,6 +50,7 @@ class Row(Frozen):
     bytes: int
     time_to_target: float | None
     comm_period: int
+    root_comm_period: int = 0
     staleness: float
     center_load: float
     exchange_share: float
@@ -89,6 +91,12 @@ class Group(Frozen):
     def comm_period(self) -> int:
         """The longest tau of all runs."""
         return max(row.comm_period for row in self.rows)
+
+    @property
+    def tau(self) -> str:
+        """The longest tau of all runs, in a tree of centers of workers and of hosts."""
+        of_hosts = max(row.root_comm_period for row in self.rows)
+        return f"{self.comm_period}, hosts {of_hosts}" if of_hosts else str(self.comm_period)
 
     @property
     def staleness(self) -> float:

@@ -17,6 +17,7 @@ from caffe_import.files.regular_file import regular_text
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.events import Event
+from deepspark_ops.exchange.comm_period import MAX_COMM_PERIOD
 from deepspark_ops.exchange.strategies.base import configure
 from deepspark_ops.exchange.strategies.options import parse_strategy_options
 from deepspark_ops.run_paths import write_text_whole
@@ -24,7 +25,6 @@ from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.train.worker.rates import measured_rates, rate_scale
-from deepspark_ops.train.worker.rates.comm_period import MAX_COMM_PERIOD
 from deepspark_ops.train.worker.rates.stabiliser import LEAST_FALL
 
 RESULT_VERSION: Final = 1
@@ -64,6 +64,7 @@ class VirtualResult(Frozen):
         bytes: Of parameters that workers pushed and pulled.
         exchanges: Of all workers.
         comm_period: tau at the end, the longest of any worker.
+        root_comm_period: tau of hosts, likewise; 0 without a tree of centers.
         staleness: Exchanges of others between two of one worker, mean; 0 where all exchange in one round.
         center_load: Share of the time in which the center was busy.
         exchange_share: Share of the workers' time that went into exchanges, waiting included.
@@ -85,6 +86,7 @@ class VirtualResult(Frozen):
     bytes: int
     exchanges: int
     comm_period: int
+    root_comm_period: int = 0
     staleness: float
     center_load: float
     exchange_share: float
@@ -154,7 +156,8 @@ def _defaults_of(config: VirtualRunConfig) -> str:
     warmup = _numbers_of(rate_scale)
     falls = (LEAST_FALL,) if strategy.momentum_from_center else ()
     measured = _numbers_of(measured_rates) if strategy.measured_rates else []
-    return repr((strategy, strategy_values, warmup, *falls, *measured))
+    root_level = () if strategy.root_level is None else (strategy.root_level,)
+    return repr((strategy, strategy_values, warmup, *falls, *measured, *root_level))
 
 
 def _numbers_of(module: ModuleType) -> list[float]:

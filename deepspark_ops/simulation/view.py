@@ -81,7 +81,7 @@ def _cells(report: SimulationReport, group: Group) -> list[str]:
     return [
         "one worker" if group.strategy == SINGLE_RUN else group.strategy,
         str(group.workers),
-        str(group.comm_period),
+        group.tau,
         accuracy,
         spread + (f" ({n_failed} failed)" if n_failed and group.accuracy is not None else ""),
         duration(group.virtual_s),

@@ -9,6 +9,7 @@ from deepspark_ops.events import Event
 from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.state.messages import Acknowledge, Request, RequestGrant
+from deepspark_ops.exchange.transport.exchange import ExchangeEnd
 from deepspark_ops.exchange.transport.link import ExchangeReport, RoundEnd
 from deepspark_ops.exchange.transport.memory_transfer import MemoryTransfer, ServerCalls
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
@@ -118,7 +119,7 @@ class _VirtualRoot(MemoryTransfer):
         self._time.until(began)
         return super().begin()
 
-    def end(self) -> tuple[int, int]:
+    def end(self) -> ExchangeEnd:
         """See ``Transfer``."""
         ended = super().end()
         self._time.until(self._end_s)
@@ -149,6 +150,10 @@ class VirtualLink(LocalLink):
     def pause(self, seconds: float) -> None:
         """See ``LocalLink``."""
         self._time.sleep(seconds)
+
+    def now(self) -> float:
+        """See ``LocalLink``."""
+        return self._time.now()
 
     def wait_for_round(self, sequence: int, note: RoundNote | None) -> int:
         """Wait for the others during an exchange; return the tau of all."""

@@ -19,6 +19,7 @@ from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.errors import ConfigError, PushRefused, TrainingFailed
+from deepspark_ops.exchange.comm_period import CommPeriod
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.transport.link import ExchangeStatus, Welcome
@@ -41,7 +42,6 @@ from deepspark_ops.train.worker.net.tf_devices import set_up_worker
 from deepspark_ops.train.worker.net.tf_model import TfModel, compile_nets
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.process import train_worker
-from deepspark_ops.train.worker.rates.comm_period import CommPeriod
 from deepspark_ops.train.worker.task import loop_plan, with_state
 
 
@@ -154,6 +154,7 @@ class FinishedRun:
         status: The exchange's last word.
         outcomes: Of each worker.
         comm_period: tau at the end, the longest of any worker.
+        root_comm_period: tau of hosts, likewise; 0 without a tree of centers.
     """
 
     run: Run
@@ -163,6 +164,7 @@ class FinishedRun:
     status: ExchangeStatus
     outcomes: tuple[WorkerOutcome, ...]
     comm_period: int
+    root_comm_period: int
 
     def result(self, config: VirtualRunConfig, *, host_s: float) -> VirtualResult:
         """Return the result of the run."""
@@ -188,6 +190,7 @@ class FinishedRun:
             bytes=status.moved_bytes,
             exchanges=n_exchanges,
             comm_period=self.comm_period,
+            root_comm_period=self.root_comm_period,
             staleness=sum(status.staleness_sums) / n_exchanges if n_exchanges and not in_rounds else 0.0,
             center_load=min(1.0, virtual.queue.busy_s / virtual_s) if virtual_s else 0.0,
             exchange_share=min(1.0, virtual.exchange_s / (virtual_s * config.n_workers)) if virtual_s else 0.0,
@@ -226,6 +229,7 @@ class _Crew:
         self._ring = Ring.of(run.train_layers(), run.train_drawn(), run.solver.iter_size)
         self._outcomes: dict[int, WorkerOutcome] = {}
         self._periods: dict[int, CommPeriod] = {}
+        self._root_periods: dict[int, int] = {}
 
     def run(self) -> FinishedRun:
         """Run all workers to their end."""
@@ -244,7 +248,8 @@ class _Crew:
             if outcome.ending == "refused":
                 raise ConfigError(outcome.message)
         period = max(period.value for period in self._periods.values())
-        return FinishedRun(self._run, center, self._cluster, self._virtual, status, outcomes, period)
+        root_period = max(self._root_periods.values(), default=0)
+        return FinishedRun(self._run, center, self._cluster, self._virtual, status, outcomes, period, root_period)
 
     def _live(self, worker: int) -> None:
         """Run a worker, and run the worker again after each death, until the run ends."""
@@ -278,7 +283,7 @@ class _Crew:
         plan = replace(with_state(loop_plan(run, worker, self._origin), None, attempt=attempt), time=time_)
         self._periods[worker] = plan.comm_period
         model_type = partial(VirtualModel, time_, step_times, nets=self._nets)
-        return train_worker(
+        outcome = train_worker(
             run,
             link,
             plan,
@@ -288,3 +293,5 @@ class _Crew:
             model_type=model_type,
             shared=self._ring,
         )
+        self._root_periods[worker] = link.root_comm_period
+        return outcome

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def slow_tree(
     steps: Sequence[tuple[int, Sequence[float]]],
     hosts: Sequence[Sequence[int]],
     alphas: tuple[float, float],
-    host_period: int,
+    host_period: Callable[[int], int],
 ) -> tuple[list[list[np.float32]], list[list[np.float32]], list[np.float32]]:
     """Play a tree of centers in a fixed order: each edge exchanges by Algorithm 1 (Zhang et al. 2015, EASGD Tree).
 
@@ -60,7 +60,8 @@ def slow_tree(
         steps: (worker, what it adds to its parameters before it exchanges with its host).
         hosts: The workers of each host.
         alphas: Of worker and host, and of host and root.
-        host_period: tau of a host, in exchanges of each worker. The workers carry it out in turn.
+        host_period: tau of a host, in exchanges of each worker, by the number of exchanges with the root that the
+            worker has carried out. The workers carry them out in turn.
 
     Returns:
         (every worker's parameters, every host's center, root).
@@ -69,11 +70,13 @@ def slow_tree(
     locals_ = [[np.float32(x) for x in initial] for _ in host_of]
     centers, root = [[np.float32(x) for x in initial] for _ in hosts], [np.float32(x) for x in initial]
     counts = [workers.index(worker) for number, workers in enumerate(hosts) for worker in workers]
+    n_carried_out = [0 for _ in host_of]
     for worker, update in steps:
         number = host_of[worker]
         moved = [np.float32(x + np.float32(u)) for x, u in zip(locals_[worker], update, strict=True)]
         locals_[worker], centers[number] = slow_elastic_exchange(moved, centers[number], alphas[0])
         counts[worker] += 1
-        if counts[worker] % (len(hosts[number]) * host_period) == 0:
+        if counts[worker] % (len(hosts[number]) * host_period(n_carried_out[worker])) == 0:
+            n_carried_out[worker] += 1
             centers[number], root = slow_elastic_exchange(centers[number], root, alphas[1])
     return locals_, centers, root

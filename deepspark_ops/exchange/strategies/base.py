@@ -55,7 +55,8 @@ class RootLevel(NamedTuple):
     """The exchange between the center of a host and the root, the server's center, in a tree of centers.
 
     Attributes:
-        comm_period: tau of a host: exchanges of each of its workers between two exchanges of host and root.
+        comm_period: tau of a host: exchanges of each of its workers between two exchanges of host and root; 0: by
+            measured times, see ``RootPeriod``.
         moving_rate: alpha of a host; 0 for the strategy's default by the number of the root's children.
     """
 

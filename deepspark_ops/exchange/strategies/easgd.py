@@ -46,7 +46,8 @@ class Easgd(Elastic):
             in the host's memory, and hosts exchange with the server's center, the root; see ``TreeTransfer``. A worker
             takes momentum from its host's center. Weight and default alpha of a center go by the number of its present
             children: workers of the host; hosts, and workers on the server's own host.
-        root_comm_period: tau of hosts, in exchanges of each of a host's workers.
+        root_comm_period: tau of hosts, in exchanges of each of a host's workers; 0: chosen by measured times, as
+            ``comm_period: auto`` chooses tau of workers.
         root_moving_rate: alpha of hosts; 0: the default by the number of the root's children.
     """
 
@@ -58,7 +59,7 @@ class Easgd(Elastic):
     center_weight: float = 0.0
     measured_rates: bool = True
     center: str = field(default=FLAT, repr=False)  # results of virtual runs have the names of the flat form's options
-    root_comm_period: int = field(default=1, repr=False)
+    root_comm_period: int = field(default=0, repr=False)
     root_moving_rate: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
@@ -83,13 +84,13 @@ class Easgd(Elastic):
         if self.center not in (FLAT, TREE):
             msg = f'center="{self.center}"; allowed: {FLAT}, {TREE}'
             raise ConfigError(msg)
-        if self.root_comm_period < 1:
-            msg = f"root_comm_period={self.root_comm_period}: must be at least 1"
+        if self.root_comm_period < 0:
+            msg = f"root_comm_period={self.root_comm_period}: must be at least 1; 0 goes by measured times"
             raise ConfigError(msg)
         if not 0.0 <= self.root_moving_rate <= 1.0:
             msg = f"root_moving_rate={self.root_moving_rate:g}: must be in [0, 1]; 0 goes by the number of hosts"
             raise ConfigError(msg)
-        if self.center == FLAT and (self.root_comm_period, self.root_moving_rate) != (1, 0.0):
+        if self.center == FLAT and (self.root_comm_period, self.root_moving_rate) != (0, 0.0):
             msg = "root_comm_period and root_moving_rate are for a tree of centers; set center: tree"
             raise ConfigError(msg)
 

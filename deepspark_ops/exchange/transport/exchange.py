@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.transport.link import NO_ROUND, ExchangeReport, RoundEnd
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.param_vector import Vector
+
+
+class ExchangeEnd(NamedTuple):
+    """The end of an exchange.
+
+    Attributes:
+        staleness: See ``ExchangeReport``.
+        overlaps: See ``ExchangeReport``.
+        remark: See ``ExchangeReport``.
+    """
+
+    staleness: int
+    overlaps: int
+    remark: str | None = None
 
 
 class Transfer(Protocol):
@@ -57,8 +71,8 @@ class Transfer(Protocol):
     def add_statistics(self, sums: Vector) -> None:
         """Have the server add BatchNorm's statistics since the last exchange, (n_values,)."""
 
-    def end(self) -> tuple[int, int]:
-        """Close the exchange; return staleness and overlaps, see ``ExchangeReport``."""
+    def end(self) -> ExchangeEnd:
+        """Close the exchange."""
 
     def use_moving_rate(self, moving_rate: float) -> None:
         """See ``WorkerLink``."""
@@ -109,7 +123,7 @@ def exchange(
     if plan.chunks.statistics is not None:
         transfer.add_statistics(local[plan.statistics.positions])
         plan.begin_statistics(new_local)
-    staleness, overlaps = transfer.end()
+    end = transfer.end()
     plan.began_with(new_local)
     seconds = time.perf_counter() - started
     return new_local, ExchangeReport(
@@ -117,10 +131,11 @@ def exchange(
         seconds,
         plan.bytes_up,
         plan.bytes_down,
-        staleness,
-        overlaps,
+        end.staleness,
+        end.overlaps,
         distance,
         transfer.name,
         round_end,
         plan.center_copy,
+        end.remark,
     )

@@ -73,6 +73,7 @@ class ExchangeReport(NamedTuple):
         round_end: Of strategies whose workers wait for each other.
         center: The center as this worker's push has left it, (n_params,), as fresh as its new parameters; statistics
             aside. None where it was not asked for.
+        remark: For the log: the new tau of the worker's host and the reason, in a tree of centers; None: no change.
     """
 
     sequence: int
@@ -85,6 +86,7 @@ class ExchangeReport(NamedTuple):
     transport: str
     round_end: RoundEnd = NO_ROUND
     center: Vector | None = None
+    remark: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from deepspark_ops.exchange.center.pushes import exchange_in_memory
 from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.strategies.base import ExchangeContext
+from deepspark_ops.exchange.transport.exchange import ExchangeEnd
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.param_vector import Vector
 
@@ -94,10 +95,10 @@ class MemoryTransfer:
         """See ``Transfer``."""
         self._calls.add_statistics(self._context.ended_before + 1, sums)
 
-    def end(self) -> tuple[int, int]:
+    def end(self) -> ExchangeEnd:
         """See ``Transfer``."""
         plan, context = self.plan, self._context
-        return context.staleness, self._center.end(plan.worker, context, plan.bytes_up + plan.bytes_down)
+        return ExchangeEnd(context.staleness, self._center.end(plan.worker, context, plan.bytes_up + plan.bytes_down))
 
     def flush(self, timeout_s: float) -> None:
         """See ``Transfer``; the server's center has every exchange."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.transport.connection import ServerConnection
+from deepspark_ops.exchange.transport.exchange import ExchangeEnd
 from deepspark_ops.exchange.transport.key_range import KeyRange, RangeExchange
 from deepspark_ops.exchange.transport.server_calls import SocketCalls
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
@@ -69,12 +70,12 @@ class SocketTransfer:
         """See ``Transfer``."""
         self._calls.add_statistics(self._sequence + 1, sums)
 
-    def end(self) -> tuple[int, int]:
+    def end(self) -> ExchangeEnd:
         """See ``Transfer``."""
         overlaps = self._each(lambda key_range: key_range.end(self._parts[key_range.index]))
         staleness = max(part.context.staleness for part in self._parts)
         self._sequence, self._parts = self._sequence + 1, ()
-        return staleness, max(overlaps)
+        return ExchangeEnd(staleness, max(overlaps))
 
     def flush(self, timeout_s: float) -> None:
         """See ``Transfer``; the server's center has every exchange."""

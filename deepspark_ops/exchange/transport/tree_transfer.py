@@ -11,7 +11,8 @@ import numpy as np
 from deepspark_ops.errors import ExchangeUnavailable
 from deepspark_ops.exchange.center.host_center import HostCenter
 from deepspark_ops.exchange.center.pushes import locked_positions, push_applier
-from deepspark_ops.exchange.transport.exchange import Transfer
+from deepspark_ops.exchange.comm_period import RootPeriod
+from deepspark_ops.exchange.transport.exchange import ExchangeEnd, Transfer
 from deepspark_ops.exchange.transport.memory_transfer import MemoryTransfer, ServerCalls
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.param_vector import Vector
@@ -44,6 +45,7 @@ class TreeTransfer(MemoryTransfer):
         root: Transfer,
         lock: AbstractContextManager[object] | None = None,
         pause: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Take the host's center, which the worker has entered.
 
@@ -55,17 +57,21 @@ class TreeTransfer(MemoryTransfer):
             root: To the server's center; closed by ``close``.
             lock: Held during exchanges with the root; default: none.
             pause: Sleeps.
+            now: Returns seconds.
         """
         super().__init__("tree", plan, host.center, session, calls)
         level = plan.strategy.root_level
         assert level is not None, "the strategy has a tree"
         self._host, self._root = host, root
-        self._comm_period = level.comm_period
+        self.root_period = RootPeriod(level.comm_period or "auto", share=plan.strategy.most_exchange_share)
         root.plan.moving_rate = level.moving_rate
         self._lock = lock or nullcontext()
         self._pause = pause
+        self._now = now
         self._present = host.present_workers()
-        self._is_ahead = False  # of the root: since the worker's last exchange of host and root
+        self._n_ahead = 0  # the worker's exchanges since its last exchange of host and root
+        self._root_ended_s = now()
+        self._remark: str | None = None  # the reason for a change of T, until the next report
         self._has_turn = False  # until the worker has exchanged host and root
 
     def copy_center(self, vector: Vector, *, as_start: bool) -> None:
@@ -76,23 +82,24 @@ class TreeTransfer(MemoryTransfer):
         with self._lock:
             self._root.copy_center(vector, as_start=False)
 
-    def end(self) -> tuple[int, int]:
+    def end(self) -> ExchangeEnd:
         """See ``Transfer``; exchanges host and root where it is this worker's turn."""
         ended = super().end()
-        self._is_ahead = True
+        self._n_ahead += 1
         if self._center.live_workers != len(self._present):
             self._present = self._host.present_workers()
         rank = self._present.index(self.plan.worker)
         sequence = self._context.ended_before + 1
-        self._has_turn = self._has_turn or (sequence + rank) % (len(self._present) * self._comm_period) == 0
+        self._has_turn = self._has_turn or (sequence + rank) % (len(self._present) * self.root_period.value) == 0
         if self._has_turn:
             self._has_exchanged_host()
-        return ended
+        remark, self._remark = self._remark, None
+        return ended._replace(remark=remark)
 
     def flush(self, timeout_s: float) -> None:
         """See ``Transfer``."""
         for _ in range(round(timeout_s / _TURN_PAUSE_S) + 1):
-            if not self._is_ahead or self._has_exchanged_host():
+            if not self._n_ahead or self._has_exchanged_host():
                 return
             self._pause(_TURN_PAUSE_S)
         msg = (
@@ -109,9 +116,17 @@ class TreeTransfer(MemoryTransfer):
         """Exchange host and root; return False if another worker of the host does so now."""
         with self._host.root_turn() as is_mine:
             if is_mine:
-                self._is_ahead = self._has_turn = False
+                n_ahead, self._n_ahead, self._has_turn = self._n_ahead, 0, False
                 self._present = self._host.present_workers()
+                began = self._now()
                 self._exchange_host()
+                ended = self._now()
+                reason = self.root_period.observe(
+                    n_steps=n_ahead,
+                    compute_s=len(self._present) * (began - self._root_ended_s),
+                    exchange_s=ended - began,
+                )
+                self._root_ended_s, self._remark = ended, reason or self._remark
         return is_mine
 
     def _exchange_host(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from caffe_import.solver.lr_policies import learning_rate
 from deepspark_ops.devices.assigned import AssignedDevices
+from deepspark_ops.exchange.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
 from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
 from deepspark_ops.train.host_files.on_host import DriverFiles
@@ -17,7 +18,6 @@ from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.loop.center_watch import WatchPlan, watched_blobs
 from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
 from deepspark_ops.train.worker.net.gradient_models import works_on_gradients
-from deepspark_ops.train.worker.rates.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.rates.rate_scale import RateScale, borne_share, plan_rate_scale
 from deepspark_ops.train.worker.rates.stabiliser import stabiliser_plan
 
@@ -136,6 +136,8 @@ def exchange_line(run: Run, origin: int) -> str:
         f"tau chosen by measured times, at least {running.least_auto_period}" if period == "auto"
         else f"tau {period}" if isinstance(period, int) else f"tau {period[0][1]:g} at first, as scheduled"
     )  # fmt: skip
+    if (level := running.root_level) is not None:
+        parts.append(f"tau of hosts {level.comm_period or 'chosen by measured times'}")
     stabiliser = stabiliser_plan(run)
     if stabiliser.momentum_from_center:
         parts.append(f"{stabiliser.momentum_from_center:g} of the momentum from the center")

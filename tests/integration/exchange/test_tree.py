@@ -66,7 +66,7 @@ def joined_links(running: RunningExchange, folder: Path) -> tuple[list[SocketLin
 def test_a_fixed_order_over_sockets_is_the_papers(tmp_path: Path, n_servers: int, is_tls: bool) -> None:
     n_params, order = 200, np.random.default_rng(5).integers(0, 8, 60).tolist()
     steps = [(worker, update_of(step, n_params)) for step, worker in enumerate(order)]
-    options = {"root_moving_rate": 0.4}
+    options = {"root_comm_period": 1, "root_moving_rate": 0.4}
     settings = tree_settings(
         tmp_path, n_params=n_params, chunk=33, moving_rate=0.3, n_servers=n_servers, options=options
     )
@@ -85,7 +85,7 @@ def test_a_fixed_order_over_sockets_is_the_papers(tmp_path: Path, n_servers: int
         assert running.center.live_workers == 2, "the new server knows the hosts"
         for link in links:
             link.close()
-    expected, _, expected_root = slow_tree(initial_vector(n_params), steps, HOSTS, (0.3, 0.4), 1)
+    expected, _, expected_root = slow_tree(initial_vector(n_params), steps, HOSTS, (0.3, 0.4), lambda _: 1)
     np.testing.assert_allclose(locals_, expected, rtol=0, atol=1e-6)
     np.testing.assert_allclose(root, expected_root, rtol=0, atol=1e-6)
     assert [path.name for path in tmp_path.glob("shared*/*")] == []
@@ -93,8 +93,8 @@ def test_a_fixed_order_over_sockets_is_the_papers(tmp_path: Path, n_servers: int
 
 def test_hosts_exchange_a_quarter_of_the_bytes_of_workers(tmp_path: Path) -> None:
     moved = {}
-    for center in ("flat", "tree"):
-        settings = tree_settings(tmp_path / center, schedule=Schedule(400), options={"center": center})
+    for center, options in (("flat", {"center": "flat"}), ("tree", {"root_comm_period": 1})):
+        settings = tree_settings(tmp_path / center, schedule=Schedule(400), options=options)
         with start_exchange(settings, initial_vector()) as running:
             runs = all_at_once(running, tmp_path, range(8))
             status = running.wait(60)
@@ -125,7 +125,7 @@ def vectors_of(links: Sequence[SocketLink], locals_: Sequence[Vector], root: Vec
 def test_sixteen_bits_between_hosts_and_root_lose_nothing(tmp_path: Path) -> None:
     n_params, order = 200, np.random.default_rng(6).integers(0, 8, 60).tolist()
     steps = [(worker, update_of(step, n_params)) for step, worker in enumerate(order)]
-    fields = {"moving_rate": 0.3, "wire_dtype": "bfloat16", "options": {"root_moving_rate": 0.4}}
+    fields = {"moving_rate": 0.3, "wire_dtype": "bfloat16", "options": {"root_comm_period": 1, "root_moving_rate": 0.4}}
     with start_exchange(tree_settings(tmp_path, n_params=n_params, **fields), initial_vector(n_params)) as running:
         links, locals_ = joined_links(running, tmp_path)
         for worker, update in steps:
@@ -139,7 +139,7 @@ def test_sixteen_bits_between_hosts_and_root_lose_nothing(tmp_path: Path) -> Non
     assert status.moved_bytes == 6 * n_params * sum(status.exchanges) + starts, "two bytes up, four down"
     all_updates = np.sum([update for _, update in steps], axis=0, dtype=np.float64)
     np.testing.assert_allclose(total, 11 * initial_vector(n_params).astype(np.float64) + all_updates, rtol=0, atol=1e-4)
-    expected, hosts, root = slow_tree(initial_vector(n_params), steps, HOSTS, (0.3, 0.4), 1)
+    expected, hosts, root = slow_tree(initial_vector(n_params), steps, HOSTS, (0.3, 0.4), lambda _: 1)
     distances = np.abs(np.subtract(vectors, [*expected, *hosts, root]))
     assert 1e-5 < distances.max() < 0.02, "a bfloat16 has eight bits"
 

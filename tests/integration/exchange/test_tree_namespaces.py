@@ -35,14 +35,14 @@ def hosts() -> Iterator[list[Room]]:
         yield made
 
 
-def settings_of(folder: Path, center: str) -> ExchangeSettings:
+def settings_of(folder: Path, **options: str | int) -> ExchangeSettings:
     return make_settings(
         folder,
         n_params=N_PARAMS,
         n_workers=8,
         chunk=8_192,
         schedule=Schedule(N_STEPS),
-        options={"center": center},
+        options=options,
         exchange_timeout_s=10.0,
         datasets={},
     )
@@ -63,12 +63,12 @@ def workers_in(running: RunningExchange, room: Room, workers: Sequence[int]) -> 
             process.kill()
 
 
-def bytes_of_a_run(folder: Path, hosts: Sequence[Room], center: str) -> tuple[int, ExchangeStatus]:
+def bytes_of_a_run(folder: Path, hosts: Sequence[Room], **options: str | int) -> tuple[int, ExchangeStatus]:
     """Return the bytes on the cables of a run with four workers on each host, and the run's last state."""
     before = sum(room.moved_bytes() for room in hosts)
     with (
         start_exchange(
-            settings_of(folder, center), initial_vector(N_PARAMS), listen_address=HOST, protection="tls"
+            settings_of(folder, **options), initial_vector(N_PARAMS), listen_address=HOST, protection="tls"
         ) as running,
         workers_in(running, hosts[0], range(4)) as one,
         workers_in(running, hosts[1], range(4, 8)) as other,
@@ -78,9 +78,9 @@ def bytes_of_a_run(folder: Path, hosts: Sequence[Room], center: str) -> tuple[in
 
 
 def test_the_cables_carry_a_vector_for_a_host_and_not_for_each_worker(tmp_path: Path, hosts: list[Room]) -> None:
-    flat, status = bytes_of_a_run(tmp_path / "flat", hosts, "flat")
+    flat, status = bytes_of_a_run(tmp_path / "flat", hosts, center="flat")
     assert (status.acknowledged, sum(status.exchanges)) == (N_STEPS, N_STEPS)
-    tree, status = bytes_of_a_run(tmp_path / "tree", hosts, "tree")
+    tree, status = bytes_of_a_run(tmp_path / "tree", hosts, center="tree", root_comm_period=1)
     assert status.acknowledged == N_STEPS
     assert sum(status.exchanges) > N_STEPS / 5, "the hosts have exchanged as often as their period says"
     assert flat / tree >= 3.5, f"bytes a minibatch: flat {flat / N_STEPS:,.0f}, tree {tree / N_STEPS:,.0f}"
@@ -89,7 +89,7 @@ def test_the_cables_carry_a_vector_for_a_host_and_not_for_each_worker(tmp_path: 
 def test_a_host_that_is_lost_costs_its_own_workers_alone(tmp_path: Path, hosts: list[Room]) -> None:
     with (
         start_exchange(
-            settings_of(tmp_path, "tree"), initial_vector(N_PARAMS), listen_address=HOST, protection="tls"
+            settings_of(tmp_path, center="tree"), initial_vector(N_PARAMS), listen_address=HOST, protection="tls"
         ) as running,
         workers_in(running, hosts[0], range(4)) as one,
         workers_in(running, hosts[1], range(4, 8)) as other,

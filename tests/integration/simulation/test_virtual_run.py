@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,24 @@ def test_virtual_time_is_that_of_the_minibatches_and_exchanges(
     assert found.virtual_s == pytest.approx(expected, rel=2e-3)  # the first time all come at once, and queue
     assert found.virtual_s >= expected
     assert found.exchanges == found.clock == 60
+
+
+def test_tau_of_hosts_follows_the_network(solver: Path, tmp_path: Path) -> None:
+    tree = {"overrides": "max_iter: 400", "n_workers": 4, "workers_per_host": 2, "comm_period": 1, "step_jitter": 0.05}
+
+    def tree_run(network: str, options: str = "") -> VirtualResult:
+        options = f"center: tree {options}"
+        return simulate(solver, tmp_path / network, strategy_options=options, network=network, **tree)
+
+    fast, slow, often = tree_run("10gbit,50us"), tree_run("10gbit,5ms"), tree_run("10gbit,5ms", "root_comm_period: 1")
+    # 9 x (two calls of 2 x 5 ms, and the server's time) in periods of 2 x (step, and two calls to the server).
+    root_s, between_s = 0.0206, STEP_S + 0.0206
+    assert (fast.root_comm_period, often.root_comm_period) == (1, 1)
+    assert slow.root_comm_period == math.ceil(9 * root_s / (2 * between_s)) == 2
+    assert slow.exchanges < 0.6 * often.exchanges
+    assert slow.virtual_s < often.virtual_s
+    flat = simulate(solver, tmp_path, n_workers=4, comm_period=1)
+    assert flat.root_comm_period == 0
 
 
 def test_a_slow_worker_holds_up_a_round_and_no_asynchronous_run(solver: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from caffe_import.devices.loss_scale import StepScales
 from deepspark_ops.errors import PushRefused, TrainingFailed
+from deepspark_ops.exchange.comm_period import scheduled
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
@@ -26,7 +27,6 @@ from deepspark_ops.train.worker.loop.center_watch import CenterWatch
 from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
 from deepspark_ops.train.worker.loop.progress import ProgressLines
 from deepspark_ops.train.worker.net.model import Model, StepReport
-from deepspark_ops.train.worker.rates.comm_period import scheduled
 from deepspark_ops.train.worker.rates.rate_scale import PresentRateScale
 from deepspark_ops.train.worker.rates.stabiliser import StabilisedModel, Stabiliser
 
@@ -326,6 +326,7 @@ class WorkerLoop:
         n_steps = sum(grant.count for grant in grants)
         self._stabiliser.after_exchange(report.center, grants[-1].stop, n_steps, grants[-1].live_workers)
         self._progress.note(grants[-1].stop, self._plan.comm_period.agree(report.round_end.comm_period))
+        self._progress.note(grants[-1].stop, report.remark)
         self._progress.exchanged(report)
         self._done += grants
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from deepspark_ops.exchange.comm_period import CommPeriod
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.worker.loop.center_watch import WatchPlan
 from deepspark_ops.train.worker.loop.host_load import HostLoad
-from deepspark_ops.train.worker.rates.comm_period import CommPeriod
 from deepspark_ops.train.worker.rates.rate_scale import RateScale
 from deepspark_ops.train.worker.rates.stabiliser import StabiliserPlan
 

@@ -16,6 +16,7 @@ from deepspark_ops.planning.simulator import (
     host_cost,
     lognormal,
     memory_cost,
+    root_comm_period,
     saturation_workers,
     simulate,
     socket_cost,
@@ -219,15 +220,27 @@ def test_same_seed_same_prediction():
     assert math.isfinite(simulate(crew, COST, SYNC).steps_per_s)
 
 
-def test_a_tree_saturates_by_its_roots_exchanges():
+def test_a_busy_root_holds_up_one_worker_of_each_host():
     host = ExchangeCost(push_s=0.0, pull_s=0.0, least_s=0.0001, latency_s=0.0)
     root = ExchangeCost(push_s=0.001, pull_s=0.0, least_s=0.0, latency_s=0.0)
     crew = Crew(400, step_s=0.01, comm_period=4, jitter=0.1)
     flat, tree = simulate(crew, root, EASGD), simulate(crew, TreeCost.of(host, root, 4), EASGD)
     assert flat.steps_per_s == pytest.approx(4 / 0.001, rel=1e-9)
-    assert tree.steps_per_s == pytest.approx(4 * 4 / 0.001, rel=0.02)
+    assert tree.steps_per_s == pytest.approx(300 / 0.01, rel=0.05)
     one = simulate(Crew(1, step_s=0.01, comm_period=4), TreeCost.of(host, root, 4), EASGD)
     assert one.exchange_s == pytest.approx(0.0001 + 0.001 / 4, rel=0.01)
+
+
+def test_tau_of_hosts_keeps_the_share_of_the_roots_exchanges():
+    def chosen(root_s: float, n_hosts: int) -> int:
+        root = ExchangeCost(push_s=root_s, pull_s=0.0, least_s=0.0, latency_s=0.0)
+        host = ExchangeCost(push_s=0.0, pull_s=0.0, least_s=0.001, latency_s=0.0)
+        return root_comm_period(host, root, period_s=0.009, workers_per_host=4, n_hosts=n_hosts, share=0.1)
+
+    # 9 x the exchange of 10 ms, in periods of 4 x 10 ms; of 5 ms; no period keeps the share.
+    assert [chosen(seconds, 1) for seconds in (0.010, 0.005, 10.0)] == [3, 2, 64]
+    # 35 hosts keep the root busy for 35 ms: until a period of 40 ms they wait for each other.
+    assert chosen(0.001, 35) == 4
 
 
 def test_host_cost_by_hand():

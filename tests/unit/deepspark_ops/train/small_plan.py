@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deepspark_ops.exchange.comm_period import CommPeriod
 from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
-from deepspark_ops.train.worker.rates.comm_period import CommPeriod
 from deepspark_ops.train.worker.rates.rate_scale import RateScale
 
 PLAN = LoopPlan(

@@ -131,7 +131,7 @@ def test_an_unknown_variant_is_refused() -> None:
     ("options", "message"),
     [
         ({"center": "star"}, 'center="star"; allowed: flat, tree'),
-        ({"center": "tree", "root_comm_period": 0}, "root_comm_period=0: must be at least 1"),
+        ({"center": "tree", "root_comm_period": -1}, "root_comm_period=-1: must be at least 1; 0 goes by"),
         ({"center": "tree", "root_moving_rate": 1.5}, r"root_moving_rate=1\.5: must be in \[0, 1\]; 0 goes by"),
         ({"root_comm_period": 4}, "root_comm_period and root_moving_rate are for a tree of centers; set center: tree"),
     ],
@@ -143,4 +143,4 @@ def test_a_wrong_tree_is_refused(options: dict[str, Any], message: str) -> None:
 
 def test_one_worker_has_no_tree() -> None:
     assert configure("easgd", {"center": "tree"}).for_workers(1).root_level is None
-    assert configure("easgd", {"center": "tree"}).for_workers(2).root_level == (1, 0.0)
+    assert configure("easgd", {"center": "tree"}).for_workers(2).root_level == (0, 0.0)

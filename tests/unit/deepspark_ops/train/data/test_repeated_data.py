@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from deepspark_ops.exchange.comm_period import FixedSet
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
-from deepspark_ops.train.worker.rates.comm_period import FixedSet
 
 
 class Counting:

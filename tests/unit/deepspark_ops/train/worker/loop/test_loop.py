@@ -17,6 +17,7 @@ from caffe_import.devices.loss_scale import LOWEST, StepScales
 from caffe_import.net.param_layout import ParamEntry
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.events import Event, format_event, read_events
+from deepspark_ops.exchange.comm_period import AgreedPeriod, CommPeriod, LossBudget, ScheduledPeriod
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -28,7 +29,6 @@ from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.loop.center_watch import WatchPlan
 from deepspark_ops.train.worker.loop.loop import WorkerLoop
 from deepspark_ops.train.worker.net.model import StepReport
-from deepspark_ops.train.worker.rates.comm_period import AgreedPeriod, CommPeriod, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.rates.rate_scale import RateScale
 from deepspark_ops.train.worker.rates.stabiliser import StabiliserPlan
 from tests.reference.slow_normalization import slow_moving_sums

@@ -1,6 +1,6 @@
-"""tau, the minibatches between a worker's exchanges: fixed, scheduled, chosen from measured times, or a loss budget.
+"""tau of a worker or a host: fixed, scheduled, chosen from measured times, or a loss budget.
 
-Pure arithmetic; the worker loop passes measurements in and logs the returned reasons.
+Pure arithmetic; worker loop and ``TreeTransfer`` pass measurements in. The worker loop logs the returned reasons.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from math import ceil, isfinite
 from statistics import median
-from typing import Literal
+from typing import ClassVar, Literal
 
 MAX_COMM_PERIOD = 64
 """Larger periods cost accuracy (cifar10_quick lost 5 points from tau 1 to 10) and buy next to no time."""
@@ -37,6 +37,8 @@ class CommPeriod:
     exchange)`` at or below ``share``, at most ``MAX_COMM_PERIOD``. Measurements go on, and tau changes again when the
     result moves by half or more, so that noise does not fill the log.
     """
+
+    _cost_text: ClassVar[str] = "comm_period {}: an exchange takes {:.2f} ms, a minibatch {:.2f} ms"
 
     def __init__(self, setting: Literal["auto"] | int, *, least: int = 1, share: float = 1.0) -> None:
         """Take TrainConfig's ``comm_period``; for ``auto`` the strategy's least and share (``most_exchange_share``)."""
@@ -102,15 +104,25 @@ class CommPeriod:
         if 2 * max(period, self.value) < 3 * min(period, self.value) or period == self.value:
             return None
         share = exchange_s / (period * step_s + exchange_s)
-        return self._choose(
-            period,
-            f"comm_period {period}: an exchange takes {exchange_s * 1e3:.2f} ms, a minibatch {step_s * 1e3:.2f} ms;"
-            f" exchanging costs {share:.1%} of the time",
-        )
+        reason = self._cost_text.format(period, exchange_s * 1e3, step_s * 1e3)
+        return self._choose(period, f"{reason}; exchanging costs {share:.1%} of the time")
 
     def _choose(self, period: int, reason: str) -> str | None:
         self.value = period
         return reason
+
+
+class RootPeriod(CommPeriod):
+    """tau of a host in a tree of centers, in exchanges of each of the host's workers. Not thread-safe.
+
+    ``auto``: with n workers on the host, a step is one exchange period of each, n periods of a worker's time. One of
+    the workers waits for the exchange of host and root.
+    """
+
+    _cost_text = (
+        "root_comm_period {}: an exchange of host and root takes {:.2f} ms,"
+        " a period of the host's workers {:.2f} ms in all"
+    )
 
 
 class AgreedPeriod(CommPeriod):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from deepspark_ops.train.worker.rates.comm_period import (
+from deepspark_ops.exchange.comm_period import (
     AgreedPeriod,
     CommPeriod,
     LossBudget,
