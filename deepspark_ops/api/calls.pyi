@@ -442,7 +442,8 @@ def train(
         staging_folder: Folder on each host's disk for copies of data from an object store or the driver's disk;
             default: deepspark-staging-UID in the system's folder for temporary files.
         staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed.
-        listen_port: Port of the exchange server; 0: chosen by the system.
+        listen_port: First port of the driver's servers for workers: the servers of the exchange, then the server of
+            the driver's files; 0: chosen by the system.
         check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
             long as any push before.
         watch: Minibatches between histograms of every blob and its update, and the workers' distances to the center
@@ -489,6 +490,7 @@ def evaluate(
     master: str | None = None,
     task_samples: int = 20000,
     listen_address: str = 'auto',
+    listen_port: int = 0,
     insecure_network: bool = False,
     progress: bool = True,
 ) -> Evaluation:
@@ -524,6 +526,8 @@ def evaluate(
         task_samples: Most samples of a task of Spark.
         listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
             master, else the host's address towards the master.
+        listen_port: First port of the driver's servers for workers: the servers of the exchange, then the server of
+            the driver's files; 0: chosen by the system.
         insecure_network: Accept a cluster without encryption between driver and executors; even the exchange's
             secret is sent in clear.
         progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
@@ -572,6 +576,7 @@ def predict(
     task_records: int = 5000,
     table_mode: Literal['error', 'append', 'overwrite'] = 'error',
     listen_address: str = 'auto',
+    listen_port: int = 0,
     insecure_network: bool = False,
     input_format: Literal['auto', 'folder', 'list', 'dataset', 'parquet', 'csv', 'orc', 'avro', 'json_lines'] = 'auto',
     root_folder: StrPath | None = None,
@@ -608,6 +613,8 @@ def predict(
         table_mode: Treatment of an existing output table.
         listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
             master, else the host's address towards the master.
+        listen_port: First port of the driver's servers for workers: the servers of the exchange, then the server of
+            the driver's files; 0: chosen by the system.
         insecure_network: Accept a cluster without encryption between driver and executors; even the exchange's
             secret is sent in clear.
         input_format: Format of the input; auto: recognised from the data.
@@ -759,7 +766,8 @@ def compare(
         staging_folder: Folder on each host's disk for copies of data from an object store or the driver's disk;
             default: deepspark-staging-UID in the system's folder for temporary files.
         staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed.
-        listen_port: Port of the exchange server; 0: chosen by the system.
+        listen_port: First port of the driver's servers for workers: the servers of the exchange, then the server of
+            the driver's files; 0: chosen by the system.
         check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
             long as any push before.
         watch: Minibatches between histograms of every blob and its update, and the workers' distances to the center

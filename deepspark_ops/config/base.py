@@ -41,6 +41,15 @@ ListenAddress = Annotated[
         json_schema_extra=EXPERT,
     ),
 ]
+ListenPort = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=65_535,
+        description="First port of the driver's servers for workers: the servers of the exchange, then the server of"
+        " the driver's files; 0: chosen by the system",
+    ),
+]
 InsecureNetwork = Annotated[
     bool,
     Field(

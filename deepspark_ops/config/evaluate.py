@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import EXPERT, DataPathField, Engine, InsecureNetwork, ListenAddress, StageConfig
+from deepspark_ops.config.base import (
+    EXPERT,
+    DataPathField,
+    Engine,
+    InsecureNetwork,
+    ListenAddress,
+    ListenPort,
+    StageConfig,
+)
 from deepspark_ops.config.shared_options.batch_size import BatchSize
 from deepspark_ops.config.shared_options.devices import DeviceChoice
 from deepspark_ops.config.shared_options.task import OutputBlobs, TargetBlob, TaskChoice
@@ -73,6 +81,7 @@ class EvaluateConfig(StageConfig):
         json_schema_extra=EXPERT,
     )
     listen_address: ListenAddress = "auto"
+    listen_port: ListenPort = 0
     insecure_network: InsecureNetwork = False
 
     @model_validator(mode="after")

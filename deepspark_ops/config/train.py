@@ -17,6 +17,7 @@ from deepspark_ops.config.base import (
     Engine,
     InsecureNetwork,
     ListenAddress,
+    ListenPort,
     SolverFile,
     SolverOverrides,
     SparkMaster,
@@ -188,7 +189,7 @@ class TrainConfig(StageConfig):
     listen_address: ListenAddress = "auto"
     staging_folder: StagingFolder = None
     staging_size: StagingSize = DEFAULT_STAGING_SIZE
-    listen_port: int = Field(0, ge=0, le=65_535, description="Port of the exchange server; 0: chosen by the system")
+    listen_port: ListenPort = 0
     check_pushes: bool = Field(
         True,
         title="Refuse nonsense",

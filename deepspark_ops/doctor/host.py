@@ -168,7 +168,7 @@ def listen_checks(
         master: Spark master.
         requested: ``listen_address``.
         port: ``listen_port``.
-        n_servers: Servers of the exchange, one port each.
+        n_servers: Servers of the exchange, one port each; the server of the driver's files has the next port.
         choose: Chooses the address as a training does.
     """
     name = "listen address"
@@ -177,8 +177,8 @@ def listen_checks(
     except ConfigError as error:
         return [failed(name, str(error))], None
     remedy = "give an address of this host as listen_address, and a free port or 0 as listen_port"
-    if n_servers > 1:
-        remedy += f"; the {n_servers} servers need listen_port and the {n_servers - 1} ports after it"
+    if port:
+        remedy += f"; the servers of exchange and files need ports {port} to {port + n_servers}"
     bound_ports = []
     for listen_port in listen_ports(port, n_servers):
         try:
@@ -192,7 +192,7 @@ def listen_checks(
     if not port:
         shown = f"a port that the system chooses, e.g. {bound_ports[0]}"
     else:
-        shown = f"port {port}" if n_servers == 1 else f"ports {port} to {bound_ports[-1]}"
+        shown = f"ports {port} to {bound_ports[-1]}"
     return [Check(name, True, f"{address}, {shown}")], address
 
 

@@ -23,13 +23,13 @@ _POLL_S = 0.2
 
 
 def listen_ports(first: int, n_servers: int) -> list[int]:
-    """Return the ports of the servers of an exchange; a single 0 if the system chooses the ports.
+    """Return the ports of a training's servers, those of the exchange first; a single 0 if the system chooses.
 
     Example:
         >>> listen_ports(7000, 3), listen_ports(0, 3)
-        ([7000, 7001, 7002], [0])
+        ([7000, 7001, 7002, 7003], [0])
     """
-    return [first + index for index in range(n_servers)] if first else [0]
+    return [first + index for index in range(n_servers + 1)] if first else [0]
 
 
 class Meeting:

@@ -31,7 +31,7 @@ from deepspark_ops.exchange.transport.listening.listener import Listener, listen
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 
 _OTHER_PORT: Final = (
-    "the server uses the port after the ports of the exchange: give another listen_port, or 0 (chosen by the system)"
+    "give another listen_port, or 0 (chosen by the system); in a training it is the port after the exchange's"
 )
 _CALLS: Final = ("look", "read", "list", "write")
 

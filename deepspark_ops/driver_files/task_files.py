@@ -82,6 +82,7 @@ def files_for_tasks(
     master: str,
     *,
     listen_address: str,
+    listen_port: int = 0,
     staging: Staging,
     read: Iterable[DataPath | None],
     folders: Iterable[DataPath] = (),
@@ -92,13 +93,14 @@ def files_for_tasks(
     Args:
         master: Spark's master; inside this process no server is needed.
         listen_address: Address of this host for the tasks' connections, or ``auto``.
+        listen_port: Port; 0 lets the system choose.
         staging: Folder of copies on each host.
         read: Files and folders that tasks read, absolute; others than files of this host's disks are left out.
         folders: Folders with more files that tasks may name.
         output: New folder for files of tasks.
 
     Raises:
-        ConfigError: The address cannot be used.
+        ConfigError: The address or the port cannot be used.
     """
     if stays_in_process(master):
         yield TaskFiles(staging, output)
@@ -111,7 +113,7 @@ def files_for_tasks(
             tuple(path for path in (*paths, *folders) if isinstance(path, Path)), () if output is None else (output,)
         ),
         host,
-        0,
+        listen_port,
         protection=choose_protection("auto", master, listen_address=host).kind,
         timeout_s=_TIMEOUT_S,
     )

@@ -119,6 +119,7 @@ def _part_config(
     with files_for_tasks(
         context.master,
         listen_address=config.listen_address,
+        listen_port=config.listen_port,
         staging=staging_of(trained.config.staging_folder, trained.config.staging_size),
         read=(weights, dataset),
         folders=() if dataset is None else (root_of(dataset),),

@@ -292,7 +292,8 @@ class DeepSparkCheckOperator(BaseOperator):
             staging_folder: Folder on each host's disk for copies of data from an object store or the driver's disk;
                 default: deepspark-staging-UID in the system's folder for temporary files
             staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
-            listen_port: Port of the exchange server; 0: chosen by the system
+            listen_port: First port of the driver's servers for workers: the servers of the exchange, then the server of
+                the driver's files; 0: chosen by the system
             check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
                 long as any push before
             watch: Minibatches between histograms of every blob and its update, and the workers' distances to the center
@@ -608,6 +609,7 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
         engine: Literal['auto', 'spark', 'process'] | Template | None = None,
         task_samples: int | Template | None = None,
         listen_address: str | Template | None = None,
+        listen_port: int | Template | None = None,
         insecure_network: bool | Template | None = None,
         run: Any = None,
         places: Places | None = None,
@@ -644,6 +646,8 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
             task_samples: Most samples of a task of Spark
             listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
                 master, else the host's address towards the master
+            listen_port: First port of the driver's servers for workers: the servers of the exchange, then the server of
+                the driver's files; 0: chosen by the system
             insecure_network: Accept a cluster without encryption between driver and executors; even the exchange's
                 secret is sent in clear
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
@@ -972,6 +976,7 @@ class DeepSparkPredictOperator(SparkSubmitOperator):
         task_records: int | Template | None = None,
         table_mode: Literal['error', 'append', 'overwrite'] | Template | None = None,
         listen_address: str | Template | None = None,
+        listen_port: int | Template | None = None,
         insecure_network: bool | Template | None = None,
         input_format: Literal['auto', 'folder', 'list', 'dataset', 'parquet', 'csv', 'orc', 'avro', 'json_lines'] | Template | None = None,
         root_folder: StrPath | Template | None = None,
@@ -1013,6 +1018,8 @@ class DeepSparkPredictOperator(SparkSubmitOperator):
             table_mode: Treatment of an existing output table
             listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
                 master, else the host's address towards the master
+            listen_port: First port of the driver's servers for workers: the servers of the exchange, then the server of
+                the driver's files; 0: chosen by the system
             insecure_network: Accept a cluster without encryption between driver and executors; even the exchange's
                 secret is sent in clear
             input_format: Format of the input; auto: recognised from the data
@@ -1235,7 +1242,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
             staging_folder: Folder on each host's disk for copies of data from an object store or the driver's disk;
                 default: deepspark-staging-UID in the system's folder for temporary files
             staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
-            listen_port: Port of the exchange server; 0: chosen by the system
+            listen_port: First port of the driver's servers for workers: the servers of the exchange, then the server of
+                the driver's files; 0: chosen by the system
             check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
                 long as any push before
             watch: Minibatches between histograms of every blob and its update, and the workers' distances to the center

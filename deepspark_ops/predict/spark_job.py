@@ -266,6 +266,7 @@ def _files_for_tasks(master: str, config: BundleInputConfig, output: Path | None
     return files_for_tasks(
         master,
         listen_address=config.listen_address,
+        listen_port=config.listen_port,
         staging=staging_of(config.staging_folder, config.staging_size),
         read=(config.bundle, config.root_folder, None if is_table else config.input),
         # A split of a dataset has its manifest's name in the folder above.

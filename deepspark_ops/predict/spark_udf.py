@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import shutil
+import tarfile
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pyspark import SparkContext, SparkFiles
 from pyspark.sql.functions import pandas_udf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -17,12 +22,13 @@ from pyspark.sql.types import StructType
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.export.manifest import BundleManifest, read_manifest
+from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, file_digest, read_manifest
 from deepspark_ops.predict.columns import result_fields
 from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.record import Content, InputRecord, vector_of
 from deepspark_ops.predict.samples import BundleForm, Parts, Sample, chunk_size, form_of_config
 from deepspark_ops.predict.stream import Answer, answer_chunk
+from deepspark_ops.processes.cluster_network import stays_in_process
 
 _log = logging.getLogger(__name__)
 _WARNED_BUNDLES: set[str] = set()
@@ -48,7 +54,8 @@ def predict_udf(
     """Return a function of columns that answers by a bundle: ``frame.select(predict_udf(bundle)("content"))``.
 
     Args:
-        bundle: Folder that driver and workers see under this path. Each Python worker loads the bundle once.
+        bundle: Folder on the driver's disk. Spark brings a copy to each executor. Each Python worker loads the bundle
+            once.
         batch_size: Samples of a forward pass; default: as in ``deepspark predict``.
         threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
         top_k: Number of most probable classes in an answer; without effect for a bundle without classes.
@@ -57,9 +64,10 @@ def predict_udf(
         max_pixel: Largest pixel of images, likewise.
 
     Returns:
-        A ``pandas_udf`` of one column: images (binary), paths of images (string), or numbers of a sample (array or
-        number). A bundle with several inputs takes a column for each input, in the manifest's order, or one struct with
-        a field for each input. The value is a struct, ``answer_type``; the row of an unusable input has an error alone.
+        A ``pandas_udf`` for the running session, of one column: images (binary), paths of images (string), or numbers
+        of a sample (array or number). A bundle with several inputs takes a column for each input, in the manifest's
+        order, or one struct with a field for each input. The value is a struct, ``answer_type``; the row of an unusable
+        input has an error alone.
 
     Raises:
         ConfigError: The net takes no images of this size or no such batch, or an option is invalid.
@@ -72,12 +80,13 @@ def predict_udf(
     manifest = read_manifest(Path(folder))
     for remark in form_of_config(images, manifest, Path(folder)).remarks:
         _log.warning("predict_udf: %s", remark)
+    archive = _archive_in_spark(Path(folder))
     kind = answer_type(manifest)
     names = kind.names
     size = chunk_size(manifest, batch_size)
 
     def answers(parts: Iterator[Columns]) -> Iterator[pd.DataFrame]:
-        form, answer = _model(folder, threads, top_k, images)
+        form, answer = _model(folder, archive, threads, top_k, images)
         watch = PixelWatch(form)
         for part in parts:
             records = _records(part, form)
@@ -89,15 +98,41 @@ def predict_udf(
     return pandas_udf(answers, returnType=kind)
 
 
+def _archive_in_spark(bundle: Path) -> str:
+    """Give a bundle to the running Spark application; return the name of the bundle's folder among Spark's files.
+
+    Empty without an application, and for tasks in the driver's process: they read the bundle itself.
+    """
+    context = SparkContext._active_spark_context
+    if context is None or stays_in_process(context.master):
+        return ""
+    name = f"deepspark-bundle-{file_digest(bundle / MANIFEST_NAME)[-16:]}"
+    _add_archive(context, bundle, name)
+    return name
+
+
 @cache
-def _model(bundle: str, threads: int, top_k: int, images: RawImageConfig) -> tuple[BundleForm, Answer]:
+def _add_archive(context: SparkContext, bundle: Path, name: str) -> None:
+    """Add a bundle to the files of an application, once; executors fetch and unpack the archive before a task."""
+    scratch = tempfile.mkdtemp(prefix="deepspark-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    archive = f"{scratch}/{name}.tar"
+    with tarfile.open(archive, "w") as tar:
+        for path in bundle.iterdir():  # Hadoop refuses an entry "./"
+            tar.add(path, path.name)
+    context.addArchive(f"{archive}#{name}")
+
+
+@cache
+def _model(bundle: str, archive: str, threads: int, top_k: int, images: RawImageConfig) -> tuple[BundleForm, Answer]:
     """Load a bundle into this process, for this task and the next tasks."""
     from deepspark_ops.export.manifest import parse_manifest  # on a worker alone
     from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
 
-    manifest = parse_manifest(Path(bundle))
-    form = form_of_config(images, manifest, Path(bundle))
-    loaded = load_bundle(Path(bundle), manifest, form, choose_device("auto", n_threads=threads))
+    folder = Path(SparkFiles.get(archive) if archive else bundle)
+    manifest = parse_manifest(folder)
+    form = form_of_config(images, manifest, folder)
+    loaded = load_bundle(folder, manifest, form, choose_device("auto", n_threads=threads))
 
     def answer(samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
         return loaded.columns(samples, top_k)

@@ -27,7 +27,7 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
     """Parameters of stages that answer rows by a bundle.
 
     Attributes:
-        bundle: Folder that driver and workers see under this path.
+        bundle: Folder on the driver's disk.
         inputCols: One column per input of the bundle, in the order of the manifest.
         outputCol: Column of the whole answer, a struct with the columns of ``deepspark predict``; empty for no column.
         batchSize: Samples of a forward pass; default as in ``deepspark predict``.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from deepspark_ops.config.base import InsecureNetwork, ListenAddress, StageConfig
+from deepspark_ops.config.base import InsecureNetwork, ListenAddress, ListenPort, StageConfig
 from deepspark_ops.config.shared_options.worker_count import ALLOWED_COUNTS, WorkerCount
 
 
@@ -25,9 +25,7 @@ class DoctorConfig(StageConfig):
     )
     connection: str | None = Field(None, description="Airflow's Spark connection to look at, e.g. spark_default")
     listen_address: ListenAddress = "auto"
-    listen_port: int = Field(0, ge=0, le=65_535, description="Port of the exchange server; 0: chosen by the system")
-    n_servers: int = Field(
-        1, ge=1, le=64, description="Server processes of the exchange: listen_port is the first of as many ports"
-    )
+    listen_port: ListenPort = 0
+    n_servers: int = Field(1, ge=1, le=64, description="Server processes of the exchange; each has a port")
     insecure_network: InsecureNetwork = False
     timeout_s: float = Field(300.0, gt=0.0, description="Seconds that Spark may take for its job")

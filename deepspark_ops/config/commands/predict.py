@@ -12,6 +12,7 @@ from deepspark_ops.config.base import (
     DataPathField,
     InsecureNetwork,
     ListenAddress,
+    ListenPort,
     StageConfig,
     StagingFolder,
     StagingSize,
@@ -72,6 +73,7 @@ class BundleInputConfig(RawImageConfig):
         "error", description="Treatment of an existing output table"
     )
     listen_address: ListenAddress = "auto"
+    listen_port: ListenPort = 0
     insecure_network: InsecureNetwork = False
     input_format: InputFormat = Field("auto", description="Format of the input; auto: recognised from the data")
     root_folder: DataPathField | None = Field(

@@ -30,7 +30,9 @@ from deepspark_ops.evaluate.spark_job import open_context, score_on
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.predict.spark_job import answer_on
+from deepspark_ops.predict.spark_udf import predict_udf
 from deepspark_ops.shards.manifest import read_manifest
+from deepspark_ops.spark_ml import DeepSparkTransformer
 from tests.integration.predict.small_bundles import make_small_bundle
 from tests.integration.small_run import NET, make_dataset, make_run
 from tests.integration.train.namespaces import HOST, rooms
@@ -138,6 +140,18 @@ def test_rows_of_tables_are_answered(hidden: HiddenFiles) -> None:
     for part in range(3):
         pq.write_table(table.slice(30 * part, 30), hidden.folder / "rows" / f"part-{part}.parquet")
     assert hidden.predicted(PredictConfig, bundle=bundle, input=hidden.folder / "rows").num_rows == 90
+
+
+def test_columns_of_a_session_are_answered_by_the_drivers_bundle(hidden: HiddenFiles) -> None:
+    session = SparkSession(hidden.context)
+    bundle = shutil.copytree(hidden.bundle, hidden.folder / "columns")
+    expected = hidden.predicted(PredictConfig, bundle=bundle, input=hidden.images).to_pylist()
+    rows = [(row["id"], (hidden.images / row["id"]).read_bytes()) for row in expected]
+    frame = session.createDataFrame(rows, "id string, content binary")
+    answers = frame.select("id", predict_udf(bundle)("content").alias("answer")).collect()
+    assert [{"id": row.id, **row.answer.asDict()} for row in answers] == expected
+    transformer = DeepSparkTransformer(bundle=str(bundle), inputCol="content", predictionCol="prediction")
+    assert [row.prediction for row in transformer.transform(frame).collect()] == [row["predicted"] for row in expected]
 
 
 def test_sources_that_no_ingestion_wrote_are_named_with_the_remedy(hidden: HiddenFiles) -> None:

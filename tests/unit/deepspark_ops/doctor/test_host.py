@@ -130,13 +130,13 @@ def test_the_address_and_port_that_a_training_would_take() -> None:
     assert (check.ok, address, check.remedy) == (False, None, "give listen_address")
 
 
-def test_each_server_of_an_exchange_has_a_port_of_its_own() -> None:
+def test_each_server_of_a_training_has_a_port_of_its_own() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (check,), address = listen_checks("local[2]", "auto", port - 1, 2)
     assert (check.ok, address) == (False, None)
     assert re.match(rf"auto, port ({port - 1}|{port}): Address already in use", check.detail)
-    assert "the 2 servers need listen_port and the 1 ports after it" in check.remedy
+    assert f"the servers of exchange and files need ports {port - 1} to {port + 1}" in check.remedy
     (check,), _ = listen_checks("local[2]", "auto", 65_535, 2)
     assert not check.ok
     assert check.detail.startswith("auto, port 65536: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.driver_files.task_files import TaskFiles, files_for_tasks
-from deepspark_ops.errors import DataError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.parts.part_scores import PartConfig, config_on_host
 from deepspark_ops.stores.staging import Staging
 from deepspark_ops.stores.store_path import data_path, on_driver, use_driver_store
@@ -73,6 +74,19 @@ def test_tasks_in_the_drivers_process_need_no_server(tmp_path: Path, bundle: Pat
     ) as files:
         assert (files.address, files.on_host(bundle), files.output_on_host()) == (None, bundle, tmp_path)
     assert TaskFiles(Staging()).output_on_host() is None
+
+
+def test_the_server_takes_the_port_that_is_asked_for(bundle: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(ConfigError, match=rf"cannot use port {port}: Address already in use; give another"),
+            files_for_tasks(CLUSTER, listen_address="auto", listen_port=port, staging=Staging(), read=(bundle,)),
+        ):
+            pass
+    with files_for_tasks(CLUSTER, listen_address="auto", listen_port=port, staging=Staging(), read=(bundle,)) as files:
+        assert files.address is not None
+        assert files.address.port == port
 
 
 def test_the_runs_small_files_come_with_the_task(tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Columns and answer types of ``predict_udf``, without Spark's JVM."""
 
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -73,3 +74,37 @@ def test_a_worker_warns_once_of_images_of_another_range(tmp_path, caplog, monkey
         assert [len(frame) for frame in frames] == [3, 5]
         assert all(frame["error"].isna().all() for frame in frames)
     assert caplog.text.count("8 inputs of a partition: pixels are 0 to 16, those of the training images were 0") == 1
+
+
+class FakeSpark:
+    """An application that keeps the archives that it is given."""
+
+    def __init__(self, master):
+        self.master = master
+        self.archives = []
+
+    def addArchive(self, path):
+        self.archives.append(path)
+
+
+def test_an_application_gets_the_whole_bundle_once(tmp_path, monkeypatch):
+    read_bundle(tmp_path, labels=("red", "new"))
+    bundle = tmp_path / "bundle"
+    (bundle / "saved_model").mkdir()
+    (bundle / "saved_model" / "saved_model.pb").write_bytes(b"graph")
+    application = FakeSpark("spark://h:7077")
+    for context, is_given in ((None, False), (FakeSpark("local[2]"), False), (application, True), (application, True)):
+        monkeypatch.setattr(spark_udf.SparkContext, "_active_spark_context", context)
+        name = spark_udf._archive_in_spark(bundle)
+        assert bool(name) == is_given
+    (archive,) = application.archives
+    assert archive.endswith(f"/{name}.tar#{name}")
+    with tarfile.open(archive.split("#")[0]) as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    files = {path.relative_to(bundle): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
+    assert len(files) > 2
+    assert {path: (tmp_path / "unpacked" / path).read_bytes() for path in files} == files
+    with (bundle / "manifest.json").open("a") as manifest:
+        manifest.write(" ")
+    assert spark_udf._archive_in_spark(bundle) != name
+    assert len(application.archives) == 2
