@@ -51,6 +51,7 @@ def main(name: str, n_threads: int) -> None:
                 seed=1,
                 worker=0,
                 feeds={blob: values[start : start + n_now] for blob, values in fed.items()},
+                gives_away=True,
             )
         return float(outputs.losses[0])
 

@@ -1,36 +1,29 @@
 """Peak bytes of a training step on a device for a whole net, or for some layers.
 
-Weights and history stay throughout. The products of both for an update stay until TensorFlow has the gradients, because
-TensorFlow computes early. A layer's gradient adds the tensors for the gradients of this and earlier layers, the blobs'
-present gradients, and the gradients of later weights. Every other pass in flight adds all stored tensors. The batches
-of all passes exist at once. The inner tensors of a recomputed segment exist during the segment's gradients. A single
-device for the whole net also holds the parameters as a vector, the call's argument and result.
+Weights and history stay throughout. A single device writes the new ones in place, blob after blob, with products for
+one blob at a time. Several devices keep the old ones until the step ends. A layer's gradient adds the tensors for the
+gradients of this and earlier layers, the blobs' present gradients, and the gradients of later weights. Every other pass
+in flight adds all stored tensors. The batches of all passes exist at once. The inner tensors of a recomputed segment
+exist during the segment's gradients.
 
 On a CPU where TensorFlow starts without oneDNN (``onednn.py``), a convolution's gradient makes columns of the images,
 as Caffe's does. The forecast asks the CPU of this process. For a GPU the forecast counts the same columns, not cuDNN's
 workspace.
 
-Fitted to the peaks of TensorFlow 2.21's CPU allocator (oneDNN, one thread, MiB; mean of four steps of
-``tests/integration/devices/step_peaks.py``, each net in a separate process)::
+Fitted to the peaks of TensorFlow 2.21's CPU allocator (SGD, oneDNN, one thread, MiB; the largest of five steps of
+``tests/integration/devices/step_peaks.py``, each net in a separate process on a busy machine)::
 
-    net (solver)          batch  parameters  measured  forecast | recompute: measured  forecast
-    LeNet (SGD)             64         1.6        17        17 |
-    cifar10_quick (SGD)    100         0.6        43        44 |                  41        44
-    CaffeNet (SGD)           8         233     1,600     1,637 |
-    CaffeNet (SGD)          64         233     1,811     1,703 |               1,712     1,703
-    CaffeNet (Adam)          8         233     2,088     2,103 |
-    GoogLeNet (SGD)          8          51       585       547 |
-    GoogLeNet (SGD)         16          51       920       873 |                 693       678
-      with iter_size 2       8          51       737       705 |                 626       624
-    SqueezeNet (SGD)         8         4.7       198       213 |
-    SqueezeNet (SGD)        32         4.7       747       796 |                 418       384
-    ResNet-50 (SGD)          8          98     1,212     1,170 |                 780       721
-    VGG-16, fc 64 (SGD)      8          63     1,091       862 |
+    net            batch  parameters  measured  forecast | recompute: measured  forecast
+    LeNet             64         1.6        14        14 |
+    cifar10_quick    100         0.6        52        43 |
+    CaffeNet           8         233     1,112     1,139 |
+    GoogLeNet          8          51       503       445 |
+    SqueezeNet         8         4.7       199       204 |                 110       104
+    ResNet-50          8          98     1,001       974 |
 
 Steps differ by up to a tenth: TensorFlow's order of kernels is not fixed, and the allocator hands out larger pieces
-than requested, most of all for large blobs. VGG-16 took 850 to 970 in a second process; on a busy machine cifar10_quick
-took up to 60. Of two devices with a part of a net each ``docs/guides/devices.md`` has the figures. A GPU's memory was
-not measured.
+than requested, most of all for large blobs. cifar10_quick took 43 on an idle machine. Of two devices with a part of a
+net each ``docs/guides/devices.md`` has the figures. A GPU's memory was not measured.
 """
 
 from __future__ import annotations
@@ -48,10 +41,8 @@ from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 
-_VECTORS_IN_UPDATE: Final = 5
-"""Of one vector: the caller's, its blobs, their gradients, and what the update makes, as blobs and as a vector."""
-_SLOTS_IN_UPDATE: Final = 2
-"""Before and after."""
+_BLOBS_IN_UPDATE: Final = 3
+"""Of the largest layer's size: products of the blob that is updated, and the new blob."""
 _VECTORS_OF_SUMS: Final = 3
 """With iter_size: the sum of the gradients before and after a pass, and what the loop over one vector hands over."""
 _SCRATCH: Final = 1.18
@@ -66,15 +57,13 @@ class StepShape:
     Attributes:
         n_passes: Passes of a step: the solver's iter_size.
         n_slots: History blobs of each parameter blob.
-        n_products: Products of weights and history that an update needs beside the gradient, each of the weights' size.
         n_in_flight: Passes whose activations are kept at the same time, at most.
-        has_vector: Are the parameters one vector too, as where one device computes the net?
+        has_vector: Are the parameters one vector between steps, as where one device computes the net?
         makes_columns: Do gradients of convolutions make columns, as on a CPU without oneDNN?
     """
 
     n_passes: int = 1
     n_slots: int = 1
-    n_products: int = 2
     n_in_flight: int = 1
     has_vector: bool = False
     makes_columns: bool = False
@@ -82,15 +71,9 @@ class StepShape:
 
 def step_shape(solver: SolverSpec, n_devices: int = 1) -> StepShape:
     """Return the repetitions in a solver's step on this CPU: passes one after the other through ``n_devices``."""
-    n_slots = RULES[solver.type].n_slots
-    of_history = (
-        0 if solver.type == "AdaGrad" or (solver.type in ("SGD", "Nesterov") and not solver.momentum) else n_slots
-    )
-    n_products = of_history + (solver.weight_decay != 0)
     return StepShape(
         n_passes=solver.iter_size,
-        n_slots=n_slots,
-        n_products=n_products,
+        n_slots=RULES[solver.type].n_slots,
         n_in_flight=min(solver.iter_size, n_devices),
         has_vector=n_devices == 1,
         makes_columns=not starts_with_onednn(os.environ),
@@ -177,6 +160,7 @@ class MemoryCount:
         self._pending: dict[str, int] = {}
         self._pending_bytes = 0
         self._param_bytes = 0.0
+        self._largest_bytes = 0.0
         self._peak = 0.0
         # There: the bytes of the pass, the columns, and the weights whose gradients are not there yet.
         self._at_peak = (0, 0, 0.0)
@@ -207,6 +191,7 @@ class MemoryCount:
                 self._pending[name] -= 1
                 self._pending_bytes -= self._costs.bytes_of[name]
         self._param_bytes += param_bytes
+        self._largest_bytes = max(self._largest_bytes, param_bytes)
 
     def _store(self, position: int) -> None:
         """Count what is fed, and what stays for the layer's gradient."""
@@ -231,10 +216,11 @@ class MemoryCount:
     def memory(self) -> StepMemory:
         """Return the forecast for the layers so far."""
         step, scratch, sums = self._costs.step, 1.0, int(self._costs.step.n_passes > 1)
-        copies = in_update = 2 + step.n_slots + step.n_products
+        copies = 2 + step.n_slots
+        update_bytes = (copies + step.n_slots) * self._param_bytes
         if step.has_vector:
             scratch, sums = _SCRATCH, _VECTORS_OF_SUMS * sums
-            in_update = _VECTORS_IN_UPDATE + _SLOTS_IN_UPDATE * step.n_slots
+            update_bytes = copies * self._param_bytes + _BLOBS_IN_UPDATE * self._largest_bytes
         of_pass, columns, no_gradient_yet = self._at_peak
         other_batches_bytes = (step.n_in_flight - 1) * self._stored_bytes
         return StepMemory(
@@ -242,7 +228,7 @@ class MemoryCount:
             column_bytes=columns,
             fed_bytes=self._fed_bytes * (step.n_passes + step.has_vector),  # and the batch that is cut out of them
             param_bytes=round((copies + sums) * self._param_bytes - no_gradient_yet),
-            update_bytes=round(in_update * self._param_bytes),
+            update_bytes=round(update_bytes),
         )
 
 

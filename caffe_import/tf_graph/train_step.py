@@ -42,7 +42,7 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class TrainState:
-    """A worker's whole training state. Immutable; every run returns a new one.
+    """A worker's whole training state. Immutable, unless a run takes the state's memory; every run returns a new state.
 
     Attributes:
         params: float32 (n_params,), in the layout's order. A fresh numpy vector is as good as a tensor; TensorFlow
@@ -61,6 +61,11 @@ class TrainState:
     layer_state: Mapping[str, tf.Tensor | Array]
     updates: int = 0
     loss_scale: LossScale | None = None
+
+    def give_away(self) -> None:
+        """Drop parameters and history, so that their memory is free if nobody else has it. The state ends here."""
+        object.__setattr__(self, "params", None)
+        object.__setattr__(self, "history", ())
 
     def params_view(self) -> Vector:
         """Return ``params`` as a read-only numpy vector: a view that keeps the memory alive, else a copy."""
@@ -223,11 +228,12 @@ class TrainFunction:
         worker: int,
         feeds: Mapping[str, Array],
         blob_factors: Vector | None = None,
+        gives_away: bool = False,
     ) -> tuple[TrainState, StepOutputs]:
         """Make ``n_steps`` updates in one graph call.
 
         Args:
-            state: Where to start. Not changed.
+            state: Where to start. Not changed, unless ``gives_away``.
             step: Clock of the first step; ``lr_policy`` and the random seeds see step, step + 1, ...
             n_steps: How many updates.
             rate_scale: Factor on every rate of this run; a caller that warms up gives a new number per call.
@@ -237,22 +243,27 @@ class TrainFunction:
                 another, for every name in ``fed_blobs(net)``; other names are ignored.
             blob_factors: One more factor on the rate of each blob of the layout, float32 (n_blobs,), if it was compiled
                 with them; None: all 1.
+            gives_away: Nobody uses ``state`` again. The run writes the new state into its memory: two vectors of
+                parameters less for SGD. Views of the state keep their numbers.
 
         Raises:
             ValueError: A feed is missing or has the wrong shape.
         """
         rates = np.array([learning_rate(self.solver, step + i) for i in range(n_steps)], np.float32)
         rates *= np.float32(rate_scale)
+        checked_feeds = self._checked(feeds, n_steps * self.solver.iter_size)
+        state_arguments = self._calls.state_arguments(state.params, self._slots(state.history))
+        if gives_away:
+            state.give_away()
         arguments = StepArguments(
-            **{self._calls.params_field: self._calls.cut(state.params)},
-            history=self._slots(state.history),
+            **state_arguments,
             layer_state=dict(state.layer_state),
             rates=rates,
             blob_factors=self._given_factors(blob_factors),
             updates=np.int64(state.updates),
             step=np.int64(step),
             key=random_key(seed, worker),
-            feeds=self._checked(feeds, n_steps * self.solver.iter_size),
+            feeds=checked_feeds,
             **scale_arguments(state.loss_scale),
         )
         result = self._calls.run(arguments)

@@ -12,8 +12,10 @@ class StepArguments:
     """The arguments of a call, None for an unused argument: arrays or tensors, in a signature specs.
 
     The parameters are a single vector in ``params``, or on several devices ``pieces``; likewise the gradient.
+    ``staged`` is the number of a vector of parameters and a history in TensorFlow's staging area (``whole_calls``).
     """
 
+    staged: Any = None
     params: Any = None
     pieces: Sequence[Any] = ()
     history: Any = ()
@@ -55,4 +57,15 @@ class StepArguments:
 
     @staticmethod
     def _single() -> tuple[str, ...]:
-        return ("params", "rates", "blob_factors", "updates", "step", "key", "gradient", "loss_scale", "good_steps")
+        return (
+            "staged",
+            "params",
+            "rates",
+            "blob_factors",
+            "updates",
+            "step",
+            "key",
+            "gradient",
+            "loss_scale",
+            "good_steps",
+        )

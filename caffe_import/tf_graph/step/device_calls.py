@@ -60,6 +60,10 @@ class DeviceCalls(TracedCalls):
     gradient_field: ClassVar[str] = "gradients"
     n_prepared_steps: ClassVar[int] = 1
 
+    def state_arguments(self, params: Any, history: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """See ``TracedCalls.state_arguments``."""
+        return {"pieces": self.cut(params), "history": history}
+
     def run(self, arguments: StepArguments) -> StepResult:
         """See ``TracedCalls.run``; arrays where one device has tensors."""
         scale = LossScale(float(arguments.loss_scale), int(arguments.good_steps)) if self.is_scaled else None

@@ -96,8 +96,10 @@ class UpdateGraph:
         multipliers = {piece.entry.lr_mult for _, piece in updated}
         rates = {mult: rate if mult == 1 else rate * mult for mult in multipliers}
         factors = None if blob_factors is None else tf.unstack(blob_factors, len(pieces))
+        updated_before: dict[int, Tensors] = {}
         for gradient, (k, piece) in zip(gradients, updated, strict=True):
-            with self.on(piece.device):
+            # TensorFlow would multiply all weights and history while the passes run: two vectors more in memory.
+            with self.on(piece.device), tf.control_dependencies([gradient, *updated_before.get(piece.device, ())]):
                 blob_update = self.rule.compute_update(
                     UpdateRequest(
                         ops=_OPERATIONS,
@@ -111,6 +113,7 @@ class UpdateGraph:
                     )
                 )
                 pieces[k] -= blob_update.step
+                updated_before[piece.device] = [pieces[k]]
             steps[k] = blob_update.step
             for slot, value in zip(slots, blob_update.slots, strict=True):
                 slot[k] = value

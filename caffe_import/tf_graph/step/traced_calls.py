@@ -47,6 +47,10 @@ class TracedCalls(ABC):
     """Steps of the smallest run that traces the graph."""
 
     @abstractmethod
+    def state_arguments(self, params: Any, history: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Return parameters and history as arguments of ``run``, by field of ``StepArguments``."""
+
+    @abstractmethod
     def run(self, arguments: StepArguments) -> StepResult:
         """Make a step per rate; return state and stacked reports, the history as ``Pieces``."""
 

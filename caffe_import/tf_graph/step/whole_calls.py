@@ -1,10 +1,16 @@
-"""Calls of the traced graph of one device: all steps in a single call, the parameters as a single vector."""
+"""Calls of the traced graph of one device: all steps in a single call, the parameters as a single vector.
+
+TensorFlow keeps the arguments of a call in memory until the call ends. So a run's parameters and history are no
+arguments: they wait in a staging area, and the graph takes them from there. The graph writes the new state into their
+memory, unless somebody else has the tensors, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +20,9 @@ from caffe_import.tf_graph.device_copies import tensor_in_memory_of, to_device
 from caffe_import.tf_graph.step.arguments import StepArguments
 from caffe_import.tf_graph.step.results import StepResult
 from caffe_import.tf_graph.step.traced_calls import Part, TracedCalls
+
+_AREAS: Final = count()
+"""Numbers of the process's staging areas."""
 
 
 @dataclass
@@ -25,10 +34,20 @@ class WholeCalls(TracedCalls):
     """
 
     devices: Sequence[str] = ()
+    _area: str = field(default_factory=lambda: f"states {next(_AREAS)}")
+    _numbers: Iterator[int] = field(default_factory=count)
 
     params_field: ClassVar[str] = "params"
     gradient_field: ClassVar[str] = "gradient"
     n_prepared_steps: ClassVar[int] = 0
+
+    def state_arguments(self, params: Any, history: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """See ``TracedCalls.state_arguments``: puts the state into the staging area."""
+        number = np.int64(next(self._numbers))
+        tensors = [self._on_device(leaf) for leaf in (self.cut(params), *(blob for slot in history for blob in slot))]
+        with tf.device(self.devices[0] if self.devices else None):
+            tf.raw_ops.MapStage(key=number, values=tensors, **self._staging(len(tensors)))
+        return {"staged": number}
 
     def run(self, arguments: StepArguments) -> StepResult:
         """See ``TracedCalls.run``."""
@@ -57,12 +76,37 @@ class WholeCalls(TracedCalls):
         return to_device(np.int64(leaf) if isinstance(leaf, np.int32) else leaf, self.devices[0])
 
     def _computed(self, part: Part, signature: StepArguments, flat: Sequence[tf.Tensor]) -> Any:
-        if not self.devices:
-            return super()._computed(part, signature, flat)
-        with tf.device(self.devices[0]):
+        with tf.device(self.devices[0] if self.devices else None):
             arguments = signature.wrap(flat)
-            key = None if arguments.key is None else tf.cast(arguments.key, tf.int32)
-            return getattr(self.graph, part)(replace(arguments, key=key))
+            if arguments.key is not None and self.devices:
+                arguments = replace(arguments, key=tf.cast(arguments.key, tf.int32))
+            if arguments.staged is not None:
+                arguments = self._with_staged(arguments)
+            return getattr(self.graph, part)(arguments)
+
+    def _staging(self, n_tensors: int) -> dict[str, Any]:
+        """Return the common arguments of TensorFlow's operations on the staging area."""
+        return {
+            "indices": np.arange(n_tensors, dtype=np.int32),
+            "dtypes": [tf.float32] * n_tensors,
+            "shared_name": self._area,
+        }
+
+    def _with_staged(self, arguments: StepArguments) -> StepArguments:
+        """Return the arguments with parameters and history from the staging area."""
+        specs = super()._signature("run")
+        leaves = [specs.params, *(spec for slot in specs.history for spec in slot)]
+        tensors = tf.raw_ops.MapUnstage(key=arguments.staged, **self._staging(len(leaves)))
+        shaped = iter([tf.ensure_shape(tensor, spec.shape) for tensor, spec in zip(tensors, leaves, strict=True)])
+        params = next(shaped)
+        history = [[next(shaped) for _ in slot] for slot in specs.history]
+        return replace(arguments, staged=None, params=params, history=history)
+
+    def _signature(self, part: Part) -> StepArguments:
+        signature = super()._signature(part)
+        if part != "run":
+            return signature
+        return replace(signature, params=None, history=(), staged=tf.TensorSpec((), tf.int64))
 
     def _own_signature(self) -> StepArguments:
         net = self.graph.passes.net

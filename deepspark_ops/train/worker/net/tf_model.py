@@ -157,6 +157,7 @@ class TfModel:
                 worker=self._worker,
                 feeds=feeds,
                 blob_factors=self._blob_factors,
+                gives_away=True,
             )
         debug = outputs.debug
         lines = partial(debug.lines, self._train.net) if debug is not None else None
@@ -238,8 +239,8 @@ class TfModel:
         return self._state.params_view()
 
     def reader_of_local(self) -> Callable[[], Vector]:
-        """See ``Model``; the function reads the present immutable state."""
-        return self._state.params_view
+        """See ``Model``; the function reads a state of its own, which no run takes."""
+        return replace(self._state).params_view
 
     def replace_local(self, local: Vector) -> None:
         """See ``Model``."""

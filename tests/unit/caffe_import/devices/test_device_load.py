@@ -54,7 +54,7 @@ def test_only_what_another_device_made_crosses_a_border_once_though_two_layers_r
 
 
 def test_a_split_layer_is_shared_and_each_share_needs_the_whole_bottom() -> None:
-    first, second = loads_of({"a": (0, 1), "sigmoid": (0,), "b": (0,)}, n_slots=0, n_products=0)
+    first, second = loads_of({"a": (0, 1), "sigmoid": (0,), "b": (0,)}, n_slots=0)
     assert "a" in first.layers
     assert second.layers == ("a",)
     assert second.flops == A_FLOPS  # half of forward and weights

@@ -29,7 +29,8 @@ def test_a_device_gives_the_numbers_of_the_host(solver: str) -> None:
 @each_solver
 def test_from_call_to_call_batches_alone_go_to_the_device(solver: str) -> None:
     ran = found_of(solver)
-    small = [40, 8, 8, 8]  # rates of ten steps, count of updates, clock, key of random draws
+    # Rates of ten steps, number in the staging area, count of updates, clock, key of random draws.
+    small = [40, 8, 8, 8, 8]
     assert sorted(ran["later_to_device"]) == sorted(2 * (small + ran["feed_bytes"]))
     # The first call brings parameters and history, too.
     assert sum(ran["first_to_device"]) > sum(ran["feed_bytes"]) + 2 * ran["param_bytes"]

@@ -8,6 +8,7 @@ import pytest
 
 from caffe_import.files.prototxt import parse_solver
 from caffe_import.solver.solver_spec import SolverSpec, solver_spec
+from caffe_import.tf_graph.device_copies import to_host
 from caffe_import.tf_graph.train_step import StepOutputs, TrainFunction, TrainState, compile_training
 from tests.reference.parsed_net import net_of
 from tests.reference.slow_training import SlowSolver, loss_and_gradient, train
@@ -73,9 +74,19 @@ def run_steps(
     rate_scale: float = 1.0,
     seed: int = 0,
     worker: int = 0,
+    gives_away: bool = False,
 ) -> tuple[TrainState, StepOutputs]:
     n_steps = len(next(iter(feeds.values()))) // function.solver.iter_size
-    return function.run(state, step=step, n_steps=n_steps, rate_scale=rate_scale, seed=seed, worker=worker, feeds=feeds)
+    return function.run(
+        state,
+        step=step,
+        n_steps=n_steps,
+        rate_scale=rate_scale,
+        seed=seed,
+        worker=worker,
+        feeds=feeds,
+        gives_away=gives_away,
+    )
 
 
 def slow_result(
@@ -168,6 +179,26 @@ def test_run_leaves_the_given_state_alone() -> None:
     run_steps(function, before, batches(3))
     assert params.tolist() == list(range(CLASSES * INPUTS))
     assert not before.history_view().any()
+
+
+@pytest.mark.parametrize("solver", ["momentum: 0.9 weight_decay: 0.1", 'type: "Adam" momentum: 0.9'])
+def test_a_run_that_takes_the_state_gives_the_same_numbers_and_leaves_views_alone(solver: str) -> None:
+    function, feeds = softmax(solver), batches(3)
+    kept, _ = run_steps(function, first_state(function), feeds)
+    aligned = np.zeros(64 + 9, np.float32)
+    offset = -aligned.ctypes.data % 64 // 4
+    vector = aligned[offset : offset + 9]
+    vector[:] = kept.params_view()
+    for state in (kept, replace(kept, params=vector)):
+        views = [state.params_view(), *(to_host(blob) for slot in state.history for blob in slot)]
+        before = [view.copy() for view in views]
+        expected, _ = run_steps(function, replace(state), feeds)
+        taken, _ = run_steps(function, taken_state := replace(state), feeds, gives_away=True)
+        np.testing.assert_array_equal(taken.params_view(), expected.params_view())
+        np.testing.assert_array_equal(taken.history_view(), expected.history_view())
+        assert taken_state.params is None
+        for view, content in zip(views, before, strict=True):
+            np.testing.assert_array_equal(view, content)
 
 
 def test_views_share_memory_and_are_read_only() -> None:
