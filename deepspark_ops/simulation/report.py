@@ -32,7 +32,7 @@ class Row(Frozen):
         root_comm_period: tau of hosts at the end; 0 without a tree of centers.
         staleness: Exchanges of others between two of one worker, mean; 0 where all exchange in one round.
         center_load: Share of the time in which the center was busy.
-        exchange_share: Share of the workers' time that went into exchanges, waiting included.
+        exchange_share: Share of the workers' time with an exchange under way, waiting included.
         slow_workers: Stragglers among the workers.
         reissued_grants: Grants of dead workers that were given to others.
         host_s: Seconds that the run took here.

@@ -67,7 +67,7 @@ class VirtualResult(Frozen):
         root_comm_period: tau of hosts, likewise; 0 without a tree of centers.
         staleness: Exchanges of others between two of one worker, mean; 0 where all exchange in one round.
         center_load: Share of the time in which the center was busy.
-        exchange_share: Share of the workers' time that went into exchanges, waiting included.
+        exchange_share: Share of the workers' time with an exchange under way, waiting included.
         slow_workers: Stragglers among the workers.
         reissued_grants: Grants of dead workers that were given to others.
         host_s: Seconds that the run took here.
@@ -136,9 +136,10 @@ def result_file(folder: Path, config: VirtualRunConfig, inputs: str) -> Path:
         config: The run; where its result, solver and dataset lie is not looked at.
         inputs: ``digest_of_inputs`` of its solver, nets and data.
     """
-    # Results from before a run had hosts keep their names.
-    flat = {"workers_per_host"} if config.workers_per_host == 1 else set()
-    options = config.model_dump_json(exclude={"result", "solver", "dataset", *flat})
+    # Results from before these options keep their names.
+    fields = VirtualRunConfig.model_fields
+    later = {name for name in ("workers_per_host", "overlap") if getattr(config, name) == fields[name].default}
+    options = config.model_dump_json(exclude={"result", "solver", "dataset", *later})
     digest = hashlib.sha256(f"{RESULT_VERSION} {inputs} {options} {_defaults_of(config)}".encode()).hexdigest()[:12]
     seed = "own" if config.seed is None else config.seed
     return folder / f"{config.strategy}-w{config.n_workers}-s{seed}-{digest}.json"

@@ -21,6 +21,7 @@ from deepspark_ops.simulation.page import render_page
 from deepspark_ops.simulation.report import REPORT_VERSION, SimulationReport, choose_target, groups_of, row_of
 from deepspark_ops.simulation.results import VirtualResult, digest_of_inputs, read_result, result_file
 from deepspark_ops.simulation.run_processes import run_all
+from deepspark_ops.train.setup.strategy_plan import check_overlap
 
 REPORT_FILE = "simulation.json"
 PAGE_FILE = "simulation.html"
@@ -74,6 +75,7 @@ def check_strategies(config: SimulateConfig) -> None:
         if name != AUTO:
             find_strategy(name, other_choices=(AUTO,))
             parsed = parse_strategy_options(name, config.strategy_options, n_workers=config.worker_counts[-1])
+            check_overlap(find_strategy(name), overlap=config.overlap)
             if config.workers_per_host > 1 and configure(name, parsed.options).root_level is None:
                 msg = (
                     f"workers_per_host={config.workers_per_host}: every worker exchanges with the server's center, on"

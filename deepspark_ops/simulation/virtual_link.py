@@ -33,7 +33,7 @@ class VirtualCenter:
         queue: The center's time.
         control_queue: The server's time for the control calls of workers with a host's center: no vector delays a call.
         finished_s: When the last minibatch was acknowledged.
-        exchange_s: Seconds that workers were not computing for an exchange, in all.
+        exchange_s: Seconds of all workers' exchanges, waiting included; with ``overlap`` workers compute meanwhile.
         tests: Events of test nets; their time is the virtual one.
     """
 

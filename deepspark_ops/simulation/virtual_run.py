@@ -73,7 +73,7 @@ def train_config(config: VirtualRunConfig, run_dir: Path) -> TrainConfig:
     if config.seed is not None:
         changed.random_seed = config.seed
     same = ("solver", "dataset", "weights", "n_workers", "strategy", "strategy_options", "comm_period", "moving_rate",
-            "rate_scale", "named_files")  # fmt: skip
+            "rate_scale", "overlap", "named_files")  # fmt: skip
     values: dict[str, Any] = {name: getattr(config, name) for name in same}
     values |= {"overrides": format_message(changed), "run_dir": run_dir, "devices": "cpu", "threads_per_worker": 1}
     values["grant_timeout_s"] = 1e9  # a slow virtual worker is not silent

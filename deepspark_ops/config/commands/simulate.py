@@ -50,6 +50,12 @@ class _VirtualCluster(StageConfig):
         description="Multiplies base_lr, as in training",
         json_schema_extra={"allowed": "auto, none, or a number above 0"},
     )
+    overlap: bool = Field(
+        False,
+        title="Exchange while computing",
+        description="Elastic strategies: compute the next period during the exchange, as in training",
+        json_schema_extra=EXPERT,
+    )
     network: str = Field(
         "10gbit,50us",
         title="Network of the virtual hosts",

@@ -60,13 +60,7 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
     strategy = configure(config.strategy, parsed.options)
     running = strategy.for_workers(config.n_workers)
     _check_range(config, strategy, parsed)
-    if config.overlap and not strategy.has_moving_rate:
-        elastic = ", ".join(name for name in strategy_names() if find_strategy(name).has_moving_rate)
-        msg = (
-            f"overlap=true with strategy={strategy.name}: its workers go on from what the exchange gives them and have"
-            f" to wait for it; allowed with: {elastic}"
-        )
-        raise ConfigError(msg)
+    check_overlap(strategy, overlap=config.overlap)
     period = _period_of(config, running, parsed.comm_period)
     moving_rates = schedule_entries(config.moving_rate) if isinstance(config.moving_rate, str) else ()
     moving_rate = None if isinstance(config.moving_rate, str) else config.moving_rate
@@ -76,6 +70,21 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
     rates = [rate for _, rate in moving_rates] if moving_rates else [moving_rate]
     warnings = [text for rate in rates for text in check_moving_rate(strategy, rate, config.n_workers)]
     return StrategyPlan(strategy, running, parsed.options, period, rates[0], moving_rates, tuple(warnings))
+
+
+def check_overlap(strategy: Strategy, *, overlap: bool) -> None:
+    """Refuse an exchange during steps where workers go on from the result of the exchange.
+
+    Raises:
+        ConfigError: Names the strategies that allow it.
+    """
+    if overlap and not strategy.has_moving_rate:
+        elastic = ", ".join(name for name in strategy_names() if find_strategy(name).has_moving_rate)
+        msg = (
+            f"overlap=true with strategy={strategy.name}: its workers go on from what the exchange gives them and have"
+            f" to wait for it; allowed with: {elastic}"
+        )
+        raise ConfigError(msg)
 
 
 def training_identity(config: TrainConfig) -> tuple[object, ...]:

@@ -23,6 +23,7 @@ from deepspark_ops.exchange.state.grants import Schedule
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.worker.loop.background_exchange import BackgroundExchange
+from deepspark_ops.train.worker.loop.loop_plan import HOST_CLOCK
 from tests.integration.exchange.test_deaths import kill_server
 from tests.paths import ROOT
 from tests.reference.slow_easgd import slow_tree
@@ -149,7 +150,7 @@ def test_exchanges_beside_the_steps_keep_every_step(tmp_path: Path) -> None:
     n_steps = 160
     with start_exchange(tree_settings(tmp_path, lock="striped"), initial_vector()) as running:
         links, locals_ = joined_links(running, tmp_path)
-        exchanges = [BackgroundExchange(link, StatisticBlobs()) for link in links]
+        exchanges = [BackgroundExchange(link, StatisticBlobs(), HOST_CLOCK.thread()) for link in links]
         for step in range(n_steps):
             worker = step % 8
             if step >= 8:

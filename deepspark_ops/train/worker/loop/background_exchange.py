@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 
 import numpy as np
 
@@ -21,12 +21,12 @@ class BackgroundExchange:
     the worker.
     """
 
-    def __init__(self, link: WorkerLink, statistics: StatisticBlobs) -> None:
-        """Use ``link``, whose other calls stay the caller's."""
+    def __init__(self, link: WorkerLink, statistics: StatisticBlobs, thread: Executor) -> None:
+        """Use ``link``, whose other calls stay the caller's, on a thread that ``close`` ends."""
         self._link = link
         self._statistics = statistics
         self._handed_over = np.empty(0, np.float32)
-        self._thread = ThreadPoolExecutor(1, "exchange")
+        self._thread = thread
         self._running: Future[tuple[Vector, ExchangeReport]] | None = None
         self._vectors: VectorPool | None = None
         self._last_staleness = 0

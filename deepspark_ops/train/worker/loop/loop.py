@@ -61,7 +61,7 @@ class WorkerLoop:
         self._now = plan.time.now
         self._progress = ProgressLines(plan, link)
         self._tests = CenterTests(model, link, batches, plan, self._progress)
-        self._background = BackgroundExchange(link, plan.statistics) if plan.overlaps else None
+        self._background = BackgroundExchange(link, plan.statistics, plan.time.thread()) if plan.overlaps else None
         self._held: list[Grant] = []  # computed, not yet exchanged and acknowledged
         self._exchanging: list[Grant] = []  # the exchange runs in the background
         self._done: list[Grant] = []  # exchanged; the next request acknowledges them

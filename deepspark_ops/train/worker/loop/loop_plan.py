@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +26,9 @@ class WorkerClock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Let these seconds pass."""
 
+    def thread(self) -> Executor:
+        """Return a new thread beside the worker's thread, in the same time."""
+
 
 class HostClock:
     """The time of this host."""
@@ -36,6 +40,10 @@ class HostClock:
     def sleep(self, seconds: float) -> None:
         """See ``WorkerClock``."""
         time.sleep(seconds)
+
+    def thread(self) -> Executor:
+        """See ``WorkerClock``."""
+        return ThreadPoolExecutor(1, "exchange")
 
 
 HOST_CLOCK = HostClock()

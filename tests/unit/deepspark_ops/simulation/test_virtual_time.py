@@ -95,3 +95,40 @@ def test_workers_that_wait_for_each_other_for_good_are_an_error() -> None:
     with pytest.raises(TrainingFailed, match="virtual workers 0, 1 wait for each other"):
         time.run([lambda: WorkerTime(time, 0).until_woken(), lambda: WorkerTime(time, 1).until_woken()])
     assert not math.isinf(time.now())
+
+
+def test_a_thread_beside_a_worker_shares_its_time() -> None:
+    time = VirtualTime(2)
+    seen: list[tuple[float, str]] = []
+
+    def work() -> None:
+        own = WorkerTime(time, 0)
+        with own.thread() as thread:
+            beside = thread.submit(lambda: [own.sleep(3.0), seen.append((own.now(), "beside"))] and "its result")
+            own.sleep(2.0)
+            seen.append((own.now(), "worker"))
+            assert beside.result() == "its result"
+            assert own.now() == 3.0
+            thread.submit(own.sleep, 4.0)
+        assert own.now() == 7.0  # the end of the thread
+
+    def other() -> None:
+        WorkerTime(time, 1).until(3.0)
+        seen.append((time.now(), "other"))
+
+    time.run([work, other])
+    assert seen == [(2.0, "worker"), (3.0, "other"), (3.0, "beside")]
+
+
+def test_the_error_of_a_thread_beside_a_worker_is_the_workers() -> None:
+    time = VirtualTime(1)
+
+    def work() -> None:
+        own = WorkerTime(time, 0, [2.0])
+        beside = own.thread().submit(own.sleep, 5.0)
+        own.sleep(1.0)
+        with pytest.raises(WorkerDied, match="second 2"):
+            beside.result()
+
+    time.run([work])
+    assert time.now() == 2.0
