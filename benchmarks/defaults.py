@@ -111,7 +111,7 @@ class Net:
 AUTOENCODER = "examples/autoencoder/autoencoder_solver.prototxt"
 LSTM = "benchmarks/nets/lstm_digits_solver.prototxt"
 RESIDUAL = "benchmarks/nets/residual8_solver.prototxt"
-KINDS = ("kinds", "warm_up", "share", "limit")
+KINDS = ("kinds", "warm_up", "share", "limit", "overlap")
 NETS = {
     "table": Net("perceptron, table", "examples/table_mlp/mlp_solver.prototxt", 2_000, data="risk"),
     "lenet": Net("LeNet, digits", "examples/digits/lenet_solver.prototxt", 600, data="digits"),
@@ -249,6 +249,17 @@ STUDIES = {
         "Largest factor on the rate of `easgd`",
         (16, 32),
         {**{f"at most {cap:g}": same(cap=cap) for cap in (6.5, 13.0, 26.0)}, "the default": same()},
+    ),
+    "overlap": Study(
+        "Exchanges of `easgd` that overlap the steps",
+        (4, 8),
+        {
+            "without overlap": same(),
+            "with overlap": same(overlap=True),
+            "half the factor": lambda p: {"overlap": True, "cap": 0.5 * find_strategy("easgd").rate_factor(p)},
+            "a quarter": lambda p: {"overlap": True, "cap": 0.25 * find_strategy("easgd").rate_factor(p)},
+        },
+        {f"tau {tau}": {"comm_period": tau} for tau in (1, 2, 4)},
     ),
     "longer": Study(
         "Runs that are long enough for the target",

@@ -24,7 +24,7 @@ from deepspark_ops.run_paths import write_text_whole
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.shards.manifest import split_digests
-from deepspark_ops.train.worker.rates import measured_rates, rate_scale
+from deepspark_ops.train.worker.rates import measured_rates, rate_scale, stable_rate
 from deepspark_ops.train.worker.rates.stabiliser import LEAST_FALL
 
 RESULT_VERSION: Final = 1
@@ -158,7 +158,8 @@ def _defaults_of(config: VirtualRunConfig) -> str:
     falls = (LEAST_FALL,) if strategy.momentum_from_center else ()
     measured = _numbers_of(measured_rates) if strategy.measured_rates else []
     root_level = () if strategy.root_level is None else (strategy.root_level,)
-    return repr((strategy, strategy_values, warmup, *falls, *measured, *root_level))
+    overlapped = _numbers_of(stable_rate) if strategy.measured_rates and config.overlap else []
+    return repr((strategy, strategy_values, warmup, *falls, *measured, *root_level, *overlapped))
 
 
 def _numbers_of(module: ModuleType) -> list[float]:

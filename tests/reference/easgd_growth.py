@@ -6,29 +6,23 @@ import numpy as np
 
 
 def largest_growth(
-    n_workers: int, rate: float, tau: int = 1, *, share: float, weight: float = 1.0, overlap: bool = False,
+    n_workers: int, rate: float, tau: int = 1, *, share: float, weight: float = 1.0,
     momentum: float = 0.9, alpha: float = 0.3,
 ) -> float:  # fmt: skip
     """Return the spectral radius of one round of EASGD, workers in turn, on a slope of curvature 1.
 
-    The state: parameters, velocities, centers last seen and, with ``overlap``, differences under way of all workers,
-    then the center.
+    The state: parameters, velocities and centers last seen of all workers, then the center.
     """
-    size = (4 if overlap else 3) * n_workers + 1
+    size = 3 * n_workers + 1
     of_round, center = np.eye(size), size - 1
     for local in range(n_workers):
-        velocity, seen, under_way = (local + k * n_workers for k in (1, 2, 3))
+        velocity, seen = local + n_workers, local + 2 * n_workers
         step, exchange = np.eye(size), np.eye(size)
         step[velocity, velocity], step[velocity, local] = momentum, rate
         step[local] -= step[velocity]
         difference = np.zeros(size)
         difference[local], difference[center] = alpha, -alpha
-        if overlap:  # what began a period ago ends, and the next one begins
-            exchange[local, under_way] = -1
-            difference = difference @ exchange
-            exchange[under_way] = difference
-        else:
-            exchange[local] -= difference
+        exchange[local] -= difference
         exchange[center] -= -difference / weight
         per_period = share * (n_workers + weight) / (n_workers * tau)
         exchange[velocity] = per_period * (np.eye(size)[seen] - exchange[center])

@@ -18,7 +18,7 @@ from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.loop.center_watch import WatchPlan, watched_blobs
 from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
 from deepspark_ops.train.worker.net.gradient_models import works_on_gradients
-from deepspark_ops.train.worker.rates.rate_scale import RateScale, borne_share, plan_rate_scale
+from deepspark_ops.train.worker.rates.rate_scale import RateScale, plan_rate_scale
 from deepspark_ops.train.worker.rates.stabiliser import stabiliser_plan
 
 MOST_NEW_STARTS = 3
@@ -57,10 +57,11 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
     """Return the plan of a run for the worker loop."""
     solver, config = run.solver, run.config
     plan = plan_strategy(config)
+    comm_period = _comm_period(run, plan)
     return LoopPlan(
         worker=worker,
         n_workers=config.n_workers,
-        comm_period=_comm_period(run, plan),
+        comm_period=comm_period,
         rate_scale=rate_scale(run, origin),
         images_per_step=run.images_per_step(),
         origin=origin,
@@ -78,7 +79,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
         moving_rates=plan.moving_rates,
-        stabiliser=stabiliser_plan(run),
+        stabiliser=stabiliser_plan(run, comm_period),
         statistics=run.statistics(),
         watch=_watch_plan(run, plan, worker),
     )
@@ -150,9 +151,7 @@ def exchange_line(run: Run, origin: int) -> str:
 def rate_scale(run: Run, origin: int) -> RateScale:
     """Return the run's factor on base_lr, the same for every worker and for the driver's log."""
     config, plan = run.config, plan_strategy(run.config)
-    borne = borne_share(plan.comm_period, overlap=config.overlap)
-    full_factors = [plan.running.rate_factor(p) for p in range(1, config.n_workers + 1)]
-    factors = tuple(max(min(1.0, factor), borne * factor) for factor in full_factors)  # at least the solver's own rate
+    factors = tuple(plan.running.rate_factor(p) for p in range(1, config.n_workers + 1))
     scale = plan_rate_scale(
         config.rate_scale,
         progress_per_step=plan.running.progress_per_step(config.n_workers),
@@ -160,7 +159,6 @@ def rate_scale(run: Run, origin: int) -> RateScale:
         n_workers=config.n_workers,
         origin=origin,
         max_iter=run.solver.max_iter,
-        limit="the strategy's limit" if borne == 1.0 else "what workers bear with overlap",
     )
     if config.rate_scale != "auto" or scale.target == 1.0:
         return scale

@@ -83,7 +83,6 @@ class MeasuredRates:
         groups: Sequence[RateGroup],
         *,
         momentum: float,
-        borne: float = 1.0,
         begins_trained: bool = False,
         state: Vector | None = None,
     ) -> None:
@@ -92,7 +91,6 @@ class MeasuredRates:
         Args:
             groups: Without a group, no measurement is due.
             momentum: The solver's.
-            borne: Part of momentum's bound that the exchange leaves, in (0, 1].
             begins_trained: Whether the net is trained already: no later measurement is as steep as those of the first
                 steps, so that no rate is raised.
             state: A result of ``state`` in an earlier life of the run. A state of other groups counts as none.
@@ -101,7 +99,6 @@ class MeasuredRates:
         self._groups = tuple(groups)
         self._spans = [[slice(entry.offset, entry.stop) for entry in group.entries] for group in groups]
         self._momentum = momentum
-        self._borne = borne
         self._curvatures: list[tuple[float, ...]] = [() for _ in groups]
         self._steepest = [np.inf if begins_trained else 0.0 for _ in groups]
         self._directions: list[Vector | None] = [None for _ in groups]
@@ -151,32 +148,21 @@ class MeasuredRates:
                 self._steepest[number] = max(FORGETTING * self._steepest[number], curvature)
         self._next = min(TIMES_LATER * self._next, self._next + MOST_APART)
 
-    def factors_at(self, rate: float, solver_rate: float) -> Vector:
+    def factors_at(self, rate: float, solver_rate: float, borne: float = 1.0) -> Vector:
         """Return the factor of each group on the run's rate, shape (n_groups,).
 
         Args:
             rate: The run's rate at the next step.
             solver_rate: The solver's rate at this step. No group has a smaller rate.
+            borne: Part of momentum's bound that the exchange leaves, in [0, 1].
         """
+        bound = borne * 2.0 * (1.0 + self._momentum)
         least = min(1.0, solver_rate / rate) if rate > 0 else 1.0
         factors = [
-            self._factor(group.most, values, steepest, rate, least)
+            _factor(group.most, values, rate * steepest, rate, bound, least)
             for group, values, steepest in zip(self._groups, self._curvatures, self._steepest, strict=True)
         ]
         return np.array(factors, np.float32)
-
-    def _factor(
-        self, most: float, curvatures: tuple[float, ...], steepest_curvature: float, rate: float, least: float
-    ) -> float:
-        if not curvatures or not np.isfinite(curvatures).all():
-            return 1.0
-        steepest, flatter = rate * steepest_curvature, rate * min(curvatures)
-        if steepest <= 0:
-            return most
-        bound = self._borne * 2.0 * (1.0 + self._momentum)
-        if SHARE * bound > steepest:
-            return min(most, SHARE * bound / steepest)
-        return max(least, SAFE_SHARE * bound / flatter) if SAFE_SHARE * bound < flatter else 1.0
 
     def _measured(self, number: int, step_of: Callable[[Vector], Vector], params: Vector, gradient: Vector) -> float:
         """Return the largest eigenvalue, or the result of the last round; of the steps, so lr_mult is in the value."""
@@ -195,6 +181,20 @@ class MeasuredRates:
             self.n_gradients += 1
         self._directions[number] = direction if 0.0 < norm < np.inf else None
         return norm
+
+
+def _factor(
+    most: float, curvatures: tuple[float, ...], steepest: float, rate: float, bound: float, least: float
+) -> float:
+    """Return a group's factor; ``steepest`` and ``bound`` are products of rate and curvature."""
+    if not curvatures or not np.isfinite(curvatures).all():
+        return 1.0
+    flatter = rate * min(curvatures)
+    if steepest <= 0:
+        return most
+    if SHARE * bound > steepest:
+        return min(most, SHARE * bound / steepest)
+    return max(least, SAFE_SHARE * bound / flatter) if SAFE_SHARE * bound < flatter else 1.0
 
 
 def _joined(vector: Vector, spans: Sequence[slice]) -> Vector:

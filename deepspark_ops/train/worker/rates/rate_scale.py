@@ -27,12 +27,6 @@ cifar10_quick with eight workers of ``easgd`` and factor 8: 67 % after a warm-up
 72.5 after 2,000."""
 
 
-OVERLAP_BEARS = {1: 0.5, 2: 0.27}
-OVERLAP_BEARS_ELSE = 0.04
-"""Stable part of the rate, by tau, if the exchange overlaps the steps: the exchange moves workers by differences of the
-period before (eigenvalues in ``test_rate_scale.py``). Without overlap tau changes a tenth."""
-
-
 @dataclass(frozen=True)
 class RateScale:
     """The factor on base_lr as a function of the clock: linear from 1 to ``target`` over ``warmup`` minibatches.
@@ -100,18 +94,6 @@ class PresentRateScale:
         return self._bound if self._scale.target < 1.0 else min(factor, self._bound)
 
 
-def borne_share(comm_period: object, *, overlap: bool) -> float:
-    """Return the stable part of the rate that is stable at tau 1 without overlap, in (0, 1].
-
-    Example:
-        >>> [borne_share(tau, overlap=True) for tau in (1, 4, "auto")], borne_share("auto", overlap=False)
-        ([0.5, 0.04, 0.04], 1.0)
-    """
-    if not overlap:
-        return 1.0
-    return OVERLAP_BEARS.get(comm_period, OVERLAP_BEARS_ELSE) if isinstance(comm_period, int) else OVERLAP_BEARS_ELSE
-
-
 def plan_rate_scale(
     setting: Literal["auto", "none"] | float,
     *,
@@ -120,7 +102,6 @@ def plan_rate_scale(
     n_workers: int,
     origin: int,
     max_iter: int,
-    limit: str = "the strategy's limit",
 ) -> RateScale:
     """Return the run's rate scale.
 
@@ -137,7 +118,6 @@ def plan_rate_scale(
         n_workers: With a single worker ``auto`` is exactly 1: Caffe's own run.
         origin: Clock at which the run begins.
         max_iter: Clock at which the run ends.
-        limit: What may keep ``factor`` below the inverse of the progress, for the reason.
     """
     if setting == "none" or (setting == "auto" and n_workers == 1):
         why = "one worker runs Caffe's own schedule" if setting == "auto" else "rate_scale=none"
@@ -157,7 +137,7 @@ def plan_rate_scale(
         warmup = min(WARMUP_LIMIT, ceil(WARMUP_FRACTION * n_steps))
     warmup = max(WARMUP_UPDATES * n_workers, warmup)
     scale = RateScale(factor, warmup, origin, "")
-    capped = f", at most {factor:g} of {full_factor:g} by {limit}" if full_factor > factor else ""
+    capped = f", at most {factor:g} of {full_factor:g} by the strategy's limit" if full_factor > factor else ""
     reason = (
         f"rate_scale {factor:g}: a minibatch of one of {n_workers} workers moves the whole by {progress_per_step:.3g}"
         f" of a step{capped}; linear warm-up from 1 over {warmup} minibatches"

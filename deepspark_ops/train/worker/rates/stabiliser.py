@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,11 +11,13 @@ import numpy as np
 from caffe_import.net.param_layout import ParamEntry
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.exchange.center.buffers import BlobPool
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
+from deepspark_ops.train.worker.rates.comm_period import CommPeriod
 from deepspark_ops.train.worker.rates.measured_rates import MeasuredRates, RateGroup, rate_groups
-from deepspark_ops.train.worker.rates.rate_scale import borne_share
+from deepspark_ops.train.worker.rates.stable_rate import OverlappedExchange, borne_by_overlap
 
 MIXED_CHUNK_FLOATS = 65_536
 """Floats of one chunk of mixed momentum: its five arrays share a core's L2 cache."""
@@ -52,7 +54,7 @@ class StabiliserPlan:
         blobs: The net's blobs in the layout's order.
         groups: Groups of blobs whose rate follows a measurement.
         momentum: The solver's.
-        borne: Part of momentum's bound that the exchange leaves, in (0, 1].
+        borne: Returns the part of momentum's bound that the exchange leaves at the present tau, in [0, 1].
         momentum_from_center: Share of a worker's momentum that each exchange replaces by the center's; 0 for none.
         weight_of_center: Maps the number of present workers to the weight of the center in workers.
         look_ahead: Steps of momentum by which the parameters are ahead of the vector to exchange; 0 for none.
@@ -65,7 +67,7 @@ class StabiliserPlan:
     blobs: tuple[ParamEntry, ...] = ()
     groups: tuple[RateGroup, ...] = ()
     momentum: float = 0.0
-    borne: float = 1.0
+    borne: Callable[[], float] = lambda: 1.0
     momentum_from_center: float = 0.0
     weight_of_center: Callable[[int], float] = lambda _: 1.0
     look_ahead: float = 0.0
@@ -111,7 +113,6 @@ class Stabiliser:
         self._measured = MeasuredRates(
             plan.groups,
             momentum=plan.momentum,
-            borne=plan.borne,
             begins_trained=plan.begins_trained,
             state=plan.state,
         )
@@ -225,7 +226,8 @@ class Stabiliser:
 
     def _group_factors(self, first: int, last: int) -> Vector:
         rate = max(self._rate_at(first), self._rate_at(last))
-        return self._measured.factors_at(rate, max(self._solver_rate_at(first), self._solver_rate_at(last)))
+        solver_rate = max(self._solver_rate_at(first), self._solver_rate_at(last))
+        return self._measured.factors_at(rate, solver_rate, self._plan.borne())
 
     def _measure(self, step: int, last: int, n_steps: int, feeds: Mapping[str, Any]) -> str:
         measured, changes = self._measured, []
@@ -267,18 +269,33 @@ def falls_of_rates(old_rates: Vector, rates: Vector) -> Vector:
     return np.divide(rates, old_rates, out=falls, where=rates < (1.0 - LEAST_FALL) * old_rates)
 
 
-def stabiliser_plan(run: Run) -> StabiliserPlan:
-    """Return the plan of the stabiliser of a run's workers."""
-    plan = plan_strategy(run.config)
+def stabiliser_plan(run: Run, comm_period: CommPeriod | None = None) -> StabiliserPlan:
+    """Return the plan of the stabiliser of a run's workers; ``comm_period`` is a worker's tau, None for tau 1."""
+    plan, p = plan_strategy(run.config), run.config.n_workers
     is_nesterov = run.solver.type == "Nesterov"
     has_velocity = RULES[run.solver.type].rate_in_history and run.solver.momentum > 0  # the history is the last step
+    share = plan.running.momentum_from_center if has_velocity else 0.0
+    exchange = OverlappedExchange(
+        n_workers=p,
+        comm_period=1,
+        momentum=run.solver.momentum,
+        moving_rate=plan.moving_rate or plan.running.default_moving_rate(p),
+        center_share=plan.running.center_share(ExchangeContext(p)),
+        momentum_from_center=share,
+        progress_per_step=plan.running.progress_per_step(p),
+    )
+
+    def borne() -> float:
+        tau = comm_period.value if comm_period else 1
+        return borne_by_overlap(replace(exchange, comm_period=tau)) if run.config.overlap else 1.0
+
     return StabiliserPlan(
-        n_workers=run.config.n_workers,
+        n_workers=p,
         blobs=run.train_net.params.entries,
         groups=rate_groups(run),
         momentum=run.solver.momentum,
-        borne=borne_share(plan.comm_period, overlap=run.config.overlap),
-        momentum_from_center=plan.running.momentum_from_center if has_velocity else 0.0,
+        borne=borne,
+        momentum_from_center=share,
         weight_of_center=plan.running.weight_of_center,
         look_ahead=run.solver.momentum if plan.running.exchanges_behind_look_ahead and is_nesterov else 0.0,
         begins_trained=bool(run.config.weights),

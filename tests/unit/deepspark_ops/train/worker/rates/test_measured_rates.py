@@ -21,6 +21,7 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
+from deepspark_ops.train.worker.rates.comm_period import CommPeriod
 from deepspark_ops.train.worker.rates.measured_rates import MeasuredRates, RateGroup, rate_groups
 from deepspark_ops.train.worker.rates.stabiliser import stabiliser_plan
 from deepspark_ops.train.worker.task import loop_plan, with_state
@@ -109,6 +110,18 @@ def test_a_rate_is_raised_by_the_steepest_measurement_and_lowered_by_the_flatter
         rates.measure(slope(largest), PARAMS)
         factors.append(factor(rates))
     assert factors == pytest.approx([1.5, 1.67, 1.85, 1.5, 1.0, 0.45, 0.18, 1.0], rel=0.1)
+
+
+def test_an_exchange_that_overlaps_lowers_the_bound_by_the_present_tau(tmp_path: Path) -> None:
+    rates = measures()
+    rates.measure(slope(BEARS * 2), PARAMS)
+    assert rates.factors_at(RATE, RATE / 10, borne=0.5) == pytest.approx(0.5 * factor(rates))
+    period = CommPeriod(1)
+    plan = stabiliser_plan(measuring_run(tmp_path, overlap=True), period)
+    bound_at_1 = plan.borne()
+    period.value = 4
+    assert 0 < plan.borne() < 0.25 * bound_at_1 < 0.25
+    assert stabiliser_plan(measuring_run(tmp_path), period).borne() == 1.0
 
 
 def test_measurements_come_four_times_later_each_and_then_every_thousand() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deepspark_ops.train.worker.rates.rate_scale import PresentRateScale, RateScale, borne_share, plan_rate_scale
+from deepspark_ops.train.worker.rates.rate_scale import PresentRateScale, RateScale, plan_rate_scale
 from tests.reference.easgd_growth import largest_growth
 
 
@@ -95,23 +95,17 @@ def test_none_and_a_number_are_taken_as_given() -> None:
     assert scale_plan(2.5).at(0) == scale_plan(2.5).at(999) == 2.5
 
 
-def largest_rate(n_workers: int, tau: int, *, overlap: bool, share: float = 0.5) -> float:
+def largest_rate(n_workers: int, tau: int) -> float:
     weight = 1.0 if n_workers <= 4 else 2.0
     rates = np.arange(0.1, 4.6, 0.05)
-    grows = (largest_growth(n_workers, rate, tau, overlap=overlap, share=share, weight=weight) > 1.0 for rate in rates)
+    grows = (largest_growth(n_workers, rate, tau, share=0.5, weight=weight) > 1.0 for rate in rates)
     return float(next((rate for rate, does in zip(rates, grows, strict=True) if does), rates[-1]))
 
 
 @pytest.mark.parametrize("n_workers", [4, 8])
-@pytest.mark.parametrize("tau", [1, 2, 3, 4, 6, 8, 9])
-def test_the_share_of_an_overlapped_exchange_is_borne(n_workers: int, tau: int) -> None:
-    assert largest_rate(n_workers, tau, overlap=True) >= borne_share(tau, overlap=True) * 3.7
-
-
-@pytest.mark.parametrize("n_workers", [4, 8])
 @pytest.mark.parametrize("tau", [1, 2, 4, 10])
-def test_without_overlap_every_tau_bears_nearly_what_one_worker_bears(n_workers: int, tau: int) -> None:
-    assert largest_rate(n_workers, tau, overlap=False) == pytest.approx(3.8, rel=0.12)
+def test_every_tau_bears_nearly_what_one_worker_bears(n_workers: int, tau: int) -> None:
+    assert largest_rate(n_workers, tau) == pytest.approx(3.8, rel=0.12)
 
 
 def test_fewer_workers_bound_the_factor_at_once_and_more_workers_raise_the_bound_slowly() -> None:
