@@ -23,7 +23,7 @@ from deepspark_ops.simulation.simulate import PAGE_FILE, REPORT_FILE, check_stra
 
 _ONE_EACH = ("comm_periods", "base_lrs", "solvers")
 """Lists of a comparison that a simulation, whose page is by strategies and workers, takes one value of."""
-_AS_TRAINED = ("solver", "weights", "strategy_options", "moving_rate", "rate_scale", "named_files")
+_AS_TRAINED = ("solver", "weights", "strategy_options", "moving_rate", "rate_scale", "overlap", "named_files")
 """What virtual workers have in common with real ones."""
 
 
