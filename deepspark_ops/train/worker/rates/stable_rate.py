@@ -51,7 +51,7 @@ def borne_by_overlap(exchange: OverlappedExchange) -> float:
 
     Source: the eigenvalues of a turn, in which a worker makes a period of steps and exchanges, on a slope of curvature
     1; workers take turns. Eigenvalues as the test of stability: Zhang, Choromanska, LeCun 2015, "Deep learning with
-    Elastic Averaging SGD", section 3 (round-robin, without delay); Giladi, Nacson, Hoffer, Soudry 2020, "At Stability's
+    Elastic Averaging SGD", section 4 (round-robin, without delay); Giladi, Nacson, Hoffer, Soudry 2020, "At Stability's
     Edge: How to Adjust Hyperparameters to Preserve Minima Selection in Asynchronous Training of Neural Networks?",
     arXiv 1909.12340 (momentum with delay).
     """
