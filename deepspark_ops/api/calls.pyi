@@ -853,7 +853,7 @@ def simulate(
         comm_period: tau, minibatches between exchanges; auto: chosen by the virtual times as training does.
         moving_rate: alpha of elastic averaging; default: the strategy's.
         rate_scale: Multiplies base_lr, as in training.
-        overlap: Elastic strategies: compute the next period during the exchange, as in training.
+        overlap: Elastic strategies: compute the next period during the exchange of this period's parameters.
         network: Link of each host, in each direction, and latency from host to host, one way.
         workers_per_host: Workers of a host that share a center, with strategy_options 'center: tree'.
         stragglers: Share of the workers that are slow for good.

@@ -53,7 +53,7 @@ class _VirtualCluster(StageConfig):
     overlap: bool = Field(
         False,
         title="Exchange while computing",
-        description="Elastic strategies: compute the next period during the exchange, as in training",
+        description="Elastic strategies: compute the next period during the exchange of this period's parameters",
         json_schema_extra=EXPERT,
     )
     network: str = Field(
