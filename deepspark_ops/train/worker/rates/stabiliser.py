@@ -11,11 +11,11 @@ import numpy as np
 from caffe_import.net.param_layout import ParamEntry
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.exchange.center.buffers import BlobPool
+from deepspark_ops.exchange.comm_period import CommPeriod
 from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
-from deepspark_ops.train.worker.rates.comm_period import CommPeriod
 from deepspark_ops.train.worker.rates.measured_rates import MeasuredRates, RateGroup, rate_groups
 from deepspark_ops.train.worker.rates.stable_rate import OverlappedExchange, borne_by_overlap
 

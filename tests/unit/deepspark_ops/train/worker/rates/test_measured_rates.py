@@ -17,11 +17,11 @@ from caffe_import.net.param_layout import ParamEntry
 from caffe_import.solver.solver_spec import solver_spec
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.exchange.comm_period import CommPeriod
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
-from deepspark_ops.train.worker.rates.comm_period import CommPeriod
 from deepspark_ops.train.worker.rates.measured_rates import MeasuredRates, RateGroup, rate_groups
 from deepspark_ops.train.worker.rates.stabiliser import stabiliser_plan
 from deepspark_ops.train.worker.task import loop_plan, with_state
