@@ -76,13 +76,15 @@ class WholeCalls(TracedCalls):
         return to_device(np.int64(leaf) if isinstance(leaf, np.int32) else leaf, self.devices[0])
 
     def _computed(self, part: Part, signature: StepArguments, flat: Sequence[tf.Tensor]) -> Any:
-        with tf.device(self.devices[0] if self.devices else None):
-            arguments = signature.wrap(flat)
-            if arguments.key is not None and self.devices:
-                arguments = replace(arguments, key=tf.cast(arguments.key, tf.int32))
-            if arguments.staged is not None:
-                arguments = self._with_staged(arguments)
-            return getattr(self.graph, part)(arguments)
+        arguments = signature.wrap(flat)
+        if self.devices:
+            # A block of tf.device ends before TensorFlow adds copies of the results, for the staging area's sake.
+            tf.compat.v1.get_default_graph()._add_device_to_stack(self.devices[0])
+            key = None if arguments.key is None else tf.cast(arguments.key, tf.int32)
+            arguments = replace(arguments, key=key)
+        if arguments.staged is not None:
+            arguments = self._with_staged(arguments)
+        return getattr(self.graph, part)(arguments)
 
     def _staging(self, n_tensors: int) -> dict[str, Any]:
         """Return the common arguments of TensorFlow's operations on the staging area."""
