@@ -195,8 +195,9 @@ def find_layer_type(name: str, *, layer: str) -> LayerType:
             finding = f"type {name} belongs to {fork}, not to Caffe 1.0; not supported here"
         else:
             finding = f'no importer for layer type "{name}"'
-        nearest = "" if fork else did_you_mean(name, _TYPES, most=3)
-        remedy = "" if nearest and did_you_mean(name, _TYPES, similarity=0.8) else f"; {OWN_LAYER}"
+        misspelt = "" if fork else did_you_mean(name, _TYPES, similarity=0.8)
+        nearest = "" if fork else misspelt or did_you_mean(name, _TYPES, most=3)
+        remedy = "" if misspelt else f"; {OWN_LAYER}"
         elsewhere = "" if fork or nearest else f"; docs/reference/layers.md has all {len(_TYPES)} types"
         msg = f'layer "{layer}": {finding}{nearest}{elsewhere}{remedy}'
         raise NetError(msg, layer=layer, field_name="type")

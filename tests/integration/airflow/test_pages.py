@@ -202,7 +202,7 @@ def test_a_run_that_failed_in_check_shows_that_message_and_an_unknown_one_says_s
     client: Any, monkeypatch: Any
 ) -> None:
     StatusFile(client.folder, "check").end("failed", 'solver:1:1: unknown field "max_itr"')
-    tasks = {"check": TaskState("failed", 990.0, 995.0), "train": TaskState("upstream_failed")}
+    tasks = {"check": TaskState("failed", 990.0, 995.0, 1), "train": TaskState("upstream_failed")}
     monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("failed", tasks))
     answer = client.get(TRAINING)
     assert answer.status_code == 200
