@@ -309,7 +309,7 @@ def test_every_place_that_takes_raw_images_gives_the_answers_of_the_evaluation(t
     paths = sorted(source.rglob("*.png"))
     contents = [path.read_bytes() for path in paths]
 
-    form, answer = spark_udf._model(str(bundle), 1, 5, RawImageConfig())
+    form, answer = spark_udf._model(str(bundle), "", 1, 5, RawImageConfig())
     for cells in (contents, [str(path) for path in paths]):
         records = spark_udf._records((pd.Series(cells, dtype=object),), form)
         found = spark_udf._answered(records, form, answer, ["scores", "error"], PixelWatch(form))
