@@ -123,7 +123,11 @@ def test_a_trial_that_was_stopped_early_says_so(client: Any) -> None:
 def test_a_comparison_that_failed_before_its_trials_says_so(client: Any, airflow: dict[str, AirflowRun]) -> None:
     first = client.folders[0]
     StatusFile(first.with_name(first.name.removesuffix("__trial_01")), "ingest").end("failed", "no disk")
-    failed = {"check": TaskState("success", 1.0), "ingest": TaskState("failed", 2.0, try_number=1), "train": TaskState(None)}
+    failed = {
+        "check": TaskState("success", 1.0),
+        "ingest": TaskState("failed", 2.0, try_number=1),
+        "train": TaskState(None),
+    }
     airflow[RUN_ID] = AirflowRun("failed", failed)
     state = client.get(f"{URL}/training?format=json").json()["state"]
     assert (state["name"], state["error"]) == ("failed", {"stage": "ingest", "task": "ingest", "text": "no disk"})
