@@ -226,13 +226,13 @@ class _Planner:
 
     def row(self, n_workers: int, choice: Choice) -> Row:
         """Return the prediction of a choice."""
-        prediction = self._predict(n_workers, choice)
+        prediction, cost = self._predict(n_workers, choice), self._cost(n_workers, choice)
         images_per_s = prediction.steps_per_s * self._size.images_per_step
         epoch_images = self._size.epoch_images
         return Row(
             workers=n_workers,
             **choice._asdict(),
-            root_comm_period=cost.root_period if isinstance(cost := self._cost(n_workers, choice), TreeCost) else 0,
+            root_comm_period=cost.root_period if isinstance(cost, TreeCost) else 0,
             images_per_s=images_per_s,
             efficiency=prediction.steps_per_s * self._step_s(n_workers) / n_workers,
             staleness=prediction.staleness,

@@ -89,8 +89,8 @@ def index_leveldb(folder: DataPath) -> SourceIndex:
             raise DataError(str(error)) from error
         finally:
             source.close()
-    files, places = tuple(folder / name for name in tables), np.array(locations, np.int64)
-    return index.result(lambda _keys: LeveldbReader(files, places, tuple(values)))
+    files = tuple(folder / name for name in tables)
+    return index.result(lambda _keys: LeveldbReader(files, np.array(locations, np.int64), tuple(values)))
 
 
 def digest_leveldb(folder: DataPath) -> str:

@@ -16,10 +16,10 @@ from deepspark_ops.exchange.transport.link import ExchangeReport
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.simulation.results import VirtualResult
 from deepspark_ops.simulation.virtual_link import VirtualLink
-from deepspark_ops.simulation.virtual_run import VirtualModel, run_virtual
+from deepspark_ops.simulation.virtual_run import run_virtual
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.worker.loop.background_exchange import BackgroundExchange
-from deepspark_ops.train.worker.net.model import StepReport
+from tests.integration.simulation.followed_run import follow_steps
 from tests.integration.simulation.test_papers_algorithm import N_CLASSES, NET, RATE
 from tests.integration.train.in_process import CAFFE
 from tests.reference.slow_eamsgd import logistic_gradient
@@ -77,18 +77,8 @@ class SlowRun:
 
 def play_beside(slow: SlowRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the slow loop follow each start, run of steps, push, and begin and end of an exchange."""
-    made, steps, exchange = VirtualModel.__init__, VirtualModel.run, LocalLink.exchange
-    start, finish = BackgroundExchange.start, BackgroundExchange.finish
-
-    def joined(model: VirtualModel, *arguments: Any, **options: Any) -> None:
-        made(model, *arguments, **options)
-        slow.join(options["worker"], model.local())
-
-    def stepped(model: VirtualModel, **options: Any) -> StepReport:
-        feeds = {name: values.copy() for name, values in options["feeds"].items()}  # the others use the memory again
-        report = steps(model, **options)
-        slow.step(model.time.worker, feeds, model.local())
-        return report
+    follow_steps(slow, monkeypatch)
+    start, exchange, finish = BackgroundExchange.start, LocalLink.exchange, BackgroundExchange.finish
 
     def started(background: BackgroundExchange, *arguments: Any, **options: Any) -> None:
         slow.start(worker_of(background))
@@ -108,8 +98,6 @@ def play_beside(slow: SlowRun, monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(background._link, VirtualLink)
         return background._link._time.worker
 
-    monkeypatch.setattr(VirtualModel, "__init__", joined)
-    monkeypatch.setattr(VirtualModel, "run", stepped)
     monkeypatch.setattr(LocalLink, "exchange", pushed)
     monkeypatch.setattr(BackgroundExchange, "start", started)
     monkeypatch.setattr(BackgroundExchange, "finish", finished)

@@ -14,9 +14,9 @@ from deepspark_ops.exchange.local_exchange import LocalLink
 from deepspark_ops.exchange.transport.link import ExchangeReport
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.simulation.virtual_link import VirtualLink
-from deepspark_ops.simulation.virtual_run import VirtualModel, run_virtual
+from deepspark_ops.simulation.virtual_run import run_virtual
 from deepspark_ops.train.data.batch_source import Feeds
-from deepspark_ops.train.worker.net.model import StepReport
+from tests.integration.simulation.followed_run import follow_steps
 from tests.integration.train.in_process import CAFFE
 from tests.reference.slow_eamsgd import PaperWorker, logistic_gradient
 
@@ -65,25 +65,14 @@ class PaperRun:
 
 def play_beside(paper: PaperRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the slow loop follow each start, run of steps and exchange of the virtual workers."""
-    start, steps, exchange = VirtualModel.__init__, VirtualModel.run, LocalLink.exchange
-
-    def started(model: VirtualModel, *arguments: Any, **options: Any) -> None:
-        start(model, *arguments, **options)
-        paper.join(options["worker"], model.local())
-
-    def stepped(model: VirtualModel, **options: Any) -> StepReport:
-        feeds = {name: values.copy() for name, values in options["feeds"].items()}  # the others use the memory again
-        report = steps(model, **options)
-        paper.step(model.time.worker, feeds, model.local())
-        return report
+    follow_steps(paper, monkeypatch)
+    exchange = LocalLink.exchange
 
     def pushed(link: VirtualLink, local: Vector, **options: Any) -> tuple[Vector, ExchangeReport]:
         new_local, report = exchange(link, local, **options)
         paper.meet(link._time.worker, new_local, link._center.exchange.center.vector)
         return new_local, report
 
-    monkeypatch.setattr(VirtualModel, "__init__", started)
-    monkeypatch.setattr(VirtualModel, "run", stepped)
     monkeypatch.setattr(LocalLink, "exchange", pushed)
 
 

@@ -214,9 +214,9 @@ class RunsPage:
     def _row(self, run: KnownRun, summary: RunSummary | None, is_promoted: bool, *, now: float) -> dict[str, Any]:
         """Return a run's row; of a run that is over the earlier row, unless something of it is another object now."""
         key = (run.dag, run.run)
-        kept = self._kept_rows.get(key)
-        if kept is not None and kept[0] is run and kept[1] is summary and kept[2] is is_promoted:
-            return kept[3]
+        earlier = self._kept_rows.get(key)
+        if earlier is not None and earlier[0] is run and earlier[1] is summary and earlier[2] is is_promoted:
+            return earlier[3]
         row = row_of(run, summary, now=now, is_promoted=is_promoted)
         if run.ended is not None:
             if len(self._kept_rows) >= SUMMARIES_KEPT:

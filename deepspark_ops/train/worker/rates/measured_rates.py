@@ -148,15 +148,15 @@ class MeasuredRates:
                 self._steepest[number] = max(FORGETTING * self._steepest[number], curvature)
         self._next = min(TIMES_LATER * self._next, self._next + MOST_APART)
 
-    def factors_at(self, rate: float, solver_rate: float, borne: float = 1.0) -> Vector:
+    def factors_at(self, rate: float, solver_rate: float, stable_share: float = 1.0) -> Vector:
         """Return the factor of each group on the run's rate, shape (n_groups,).
 
         Args:
             rate: The run's rate at the next step.
             solver_rate: The solver's rate at this step. No group has a smaller rate.
-            borne: Part of momentum's bound that the exchange leaves, in [0, 1].
+            stable_share: Share of momentum's bound that is stable with the run's exchange, in [0, 1].
         """
-        bound = borne * 2.0 * (1.0 + self._momentum)
+        bound = stable_share * 2.0 * (1.0 + self._momentum)
         least = min(1.0, solver_rate / rate) if rate > 0 else 1.0
         factors = [
             _factor(group.most, values, rate * steepest, rate, bound, least)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.worker.rates.measured_rates import MeasuredRates, RateGroup, rate_groups
-from deepspark_ops.train.worker.rates.stable_rate import OverlappedExchange, borne_by_overlap
+from deepspark_ops.train.worker.rates.stable_rate import OverlappedExchange, overlap_stable_share
 
 MIXED_CHUNK_FLOATS = 65_536
 """Floats of one chunk of mixed momentum: its five arrays share a core's L2 cache."""
@@ -54,7 +55,7 @@ class StabiliserPlan:
         blobs: The net's blobs in the layout's order.
         groups: Groups of blobs whose rate follows a measurement.
         momentum: The solver's.
-        borne: Returns the part of momentum's bound that the exchange leaves at the present tau, in [0, 1].
+        stable_share: Returns the share of momentum's bound that is stable at the present tau, in [0, 1].
         momentum_from_center: Share of a worker's momentum that each exchange replaces by the center's; 0 for none.
         weight_of_center: Maps the number of present workers to the weight of the center in workers.
         look_ahead: Steps of momentum by which the parameters are ahead of the vector to exchange; 0 for none.
@@ -67,7 +68,7 @@ class StabiliserPlan:
     blobs: tuple[ParamEntry, ...] = ()
     groups: tuple[RateGroup, ...] = ()
     momentum: float = 0.0
-    borne: Callable[[], float] = lambda: 1.0
+    stable_share: Callable[[], float] = lambda: 1.0
     momentum_from_center: float = 0.0
     weight_of_center: Callable[[int], float] = lambda _: 1.0
     look_ahead: float = 0.0
@@ -227,7 +228,7 @@ class Stabiliser:
     def _group_factors(self, first: int, last: int) -> Vector:
         rate = max(self._rate_at(first), self._rate_at(last))
         solver_rate = max(self._solver_rate_at(first), self._solver_rate_at(last))
-        return self._measured.factors_at(rate, solver_rate, self._plan.borne())
+        return self._measured.factors_at(rate, solver_rate, self._plan.stable_share())
 
     def _measure(self, step: int, last: int, n_steps: int, feeds: Mapping[str, Any]) -> str:
         measured, changes = self._measured, []
@@ -275,9 +276,9 @@ def stabiliser_plan(run: Run, comm_period: CommPeriod | None = None) -> Stabilis
     is_nesterov = run.solver.type == "Nesterov"
     has_velocity = RULES[run.solver.type].rate_in_history and run.solver.momentum > 0  # the history is the last step
     share = plan.running.momentum_from_center if has_velocity else 0.0
-    exchange = OverlappedExchange(
+    exchange_of = partial(
+        OverlappedExchange,
         n_workers=p,
-        comm_period=1,
         momentum=run.solver.momentum,
         moving_rate=plan.moving_rate or plan.running.default_moving_rate(p),
         center_share=plan.running.center_share(ExchangeContext(p)),
@@ -285,16 +286,16 @@ def stabiliser_plan(run: Run, comm_period: CommPeriod | None = None) -> Stabilis
         progress_per_step=plan.running.progress_per_step(p),
     )
 
-    def borne() -> float:
+    def stable_share() -> float:
         tau = comm_period.value if comm_period else 1
-        return borne_by_overlap(replace(exchange, comm_period=tau)) if run.config.overlap else 1.0
+        return overlap_stable_share(exchange_of(comm_period=tau)) if run.config.overlap else 1.0
 
     return StabiliserPlan(
         n_workers=p,
         blobs=run.train_net.params.entries,
         groups=rate_groups(run),
         momentum=run.solver.momentum,
-        borne=borne,
+        stable_share=stable_share,
         momentum_from_center=share,
         weight_of_center=plan.running.weight_of_center,
         look_ahead=run.solver.momentum if plan.running.exchanges_behind_look_ahead and is_nesterov else 0.0,

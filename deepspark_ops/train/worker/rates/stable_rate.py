@@ -42,12 +42,13 @@ class OverlappedExchange:
 
 
 @cache
-def borne_by_overlap(exchange: OverlappedExchange) -> float:
-    """Return the largest stable rate as a part of the rate that a worker alone bears, in [0, 1].
+def overlap_stable_share(exchange: OverlappedExchange) -> float:
+    """Return the largest stable rate as a share of the largest stable rate of a single worker, in [0, 1].
 
-    A worker alone bears 2 (1 + momentum) / curvature. An exchange that overlaps the steps moves the worker by the
-    elastic difference of the period before. Delayed by half a swing of the momentum, this movement drives the swing in
-    place of damping the swing. A spring with a late answer is the textbook case of an unstable loop.
+    The rate of a single worker is stable up to 2 (1 + momentum) / curvature. An exchange that overlaps the steps moves
+    the worker by the elastic difference of the period before. Delayed by half a swing of the momentum, this movement
+    drives the swing in place of damping the swing. A spring with a late answer is the textbook case of an unstable
+    loop.
 
     Source: the eigenvalues of a turn, in which a worker makes a period of steps and exchanges, on a slope of curvature
     1; workers take turns. Eigenvalues as the test of stability: Zhang, Choromanska, LeCun 2015, "Deep learning with
@@ -69,7 +70,7 @@ def _turns(exchange: OverlappedExchange, rates: Rates) -> Rates:
     order of the next turns; last the center. After the turn the first worker is the last.
     """
     n = min(exchange.n_workers, MOST_WORKERS)
-    local, velocity, seen, under_way, center = 0, n, 2 * n, 3 * n, 4 * n
+    local, velocity, last_center, under_way, center = 0, n, 2 * n, 3 * n, 4 * n
     unit = np.eye(4 * n + 1)
     step = np.tile(unit, (len(rates), 1, 1))
     step[:, velocity, velocity], step[:, velocity, local] = exchange.momentum, rates
@@ -80,8 +81,8 @@ def _turns(exchange: OverlappedExchange, rates: Rates) -> Rates:
     end[center] += exchange.center_share * exchange.n_workers / n * end[under_way]
     share = exchange.momentum_from_center
     steps = exchange.n_workers * exchange.comm_period * exchange.progress_per_step  # of a worker, since its exchange
-    end[velocity] = (1.0 - share) * unit[velocity] + share / steps * (unit[seen] - end[center])
-    end[seen] = end[center]
+    end[velocity] = (1.0 - share) * unit[velocity] + share / steps * (unit[last_center] - end[center])
+    end[last_center] = end[center]
     order = np.append(np.roll(np.arange(4 * n).reshape(4, n), -1, axis=1), center)
     turns: Rates = (end @ np.linalg.matrix_power(step, exchange.comm_period))[:, order]
     return turns

@@ -115,13 +115,13 @@ def test_a_rate_is_raised_by_the_steepest_measurement_and_lowered_by_the_flatter
 def test_an_exchange_that_overlaps_lowers_the_bound_by_the_present_tau(tmp_path: Path) -> None:
     rates = measures()
     rates.measure(slope(BEARS * 2), PARAMS)
-    assert rates.factors_at(RATE, RATE / 10, borne=0.5) == pytest.approx(0.5 * factor(rates))
+    assert rates.factors_at(RATE, RATE / 10, stable_share=0.5) == pytest.approx(0.5 * factor(rates))
     period = CommPeriod(1)
     plan = stabiliser_plan(measuring_run(tmp_path, overlap=True), period)
-    bound_at_1 = plan.borne()
+    bound_at_1 = plan.stable_share()
     period.value = 4
-    assert 0 < plan.borne() < 0.25 * bound_at_1 < 0.25
-    assert stabiliser_plan(measuring_run(tmp_path), period).borne() == 1.0
+    assert 0 < plan.stable_share() < 0.25 * bound_at_1 < 0.25
+    assert stabiliser_plan(measuring_run(tmp_path), period).stable_share() == 1.0
 
 
 def test_measurements_come_four_times_later_each_and_then_every_thousand() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deepspark_ops.train.worker.rates.stable_rate import OverlappedExchange, borne_by_overlap
+from deepspark_ops.train.worker.rates.stable_rate import OverlappedExchange, overlap_stable_share
 
 MOMENTUM, ALPHA, SHARE = 0.9, 0.3, 0.5
 N_TURNS = 4_000
@@ -57,24 +57,24 @@ def distance_after(exchange: OverlappedExchange, part: float) -> float:
     ids=str,
 )
 def test_steps_shrink_below_the_bound_and_grow_above(exchange: OverlappedExchange) -> None:
-    bound = borne_by_overlap(exchange)
+    bound = overlap_stable_share(exchange)
     assert 0.02 < bound < 1.0
     assert distance_after(exchange, 0.95 * bound) < 1e-3
     assert distance_after(exchange, 1.1 * bound) > 1e3
 
 
 def test_steps_without_momentum_bear_a_late_exchange_after_two_steps() -> None:
-    assert borne_by_overlap(exchange_of(4, 2, momentum=0.0)) == 1.0
+    assert overlap_stable_share(exchange_of(4, 2, momentum=0.0)) == 1.0
 
 
 def test_an_exchange_that_is_unstable_by_itself_leaves_nothing() -> None:
-    assert borne_by_overlap(exchange_of(4, 1, moving_rate=1.0, momentum_from_center=0.0)) == 0.0
+    assert overlap_stable_share(exchange_of(4, 1, moving_rate=1.0, momentum_from_center=0.0)) == 0.0
 
 
 @pytest.mark.parametrize("tau", [1, 2, 4])
 def test_eight_workers_stand_for_more(tau: int) -> None:
     """Sixteen of them, with a center of the same relative weight, bear the same within a tenth."""
     few, many = exchange_of(8, tau, weight=1.0), exchange_of(16, tau, weight=2.0)
-    assert borne_by_overlap(many) == pytest.approx(borne_by_overlap(few), rel=1e-6)
-    assert distance_after(many, 0.9 * borne_by_overlap(many)) < 1e-3
-    assert distance_after(many, 1.2 * borne_by_overlap(many)) > 1e3
+    assert overlap_stable_share(many) == pytest.approx(overlap_stable_share(few), rel=1e-6)
+    assert distance_after(many, 0.9 * overlap_stable_share(many)) < 1e-3
+    assert distance_after(many, 1.2 * overlap_stable_share(many)) > 1e3
