@@ -1,4 +1,4 @@
-"""Numbers of bytes as text, for messages and pages; ``config.base.MemorySize`` parses such texts."""
+"""Sizes and shares as text, for messages and pages; ``config.base.MemorySize`` parses the texts of sizes."""
 
 from __future__ import annotations
 
@@ -19,3 +19,16 @@ def size_text(n_bytes: float) -> str:
         value /= _STEP
         units.pop(0)
     return f"{value / _STEP:,.1f} {units[0]}"
+
+
+def share_text(share: float | None, digits: int = 1) -> str:
+    """Return a share of 1 in percent; within 0.5 % of none or all, one digit more. A dash for None.
+
+    Example:
+        >>> share_text(0.98611), share_text(1.0), share_text(0.9997), share_text(0.425, 0), share_text(None)
+        ('98.6 %', '100.0 %', '99.97 %', '42 %', '\u2013')
+    """
+    if share is None:
+        return "\u2013"
+    is_near_end = 0.0 < share < 0.005 or 0.995 < share < 1.0
+    return f"{100 * share:.{digits + is_near_end}f} %"

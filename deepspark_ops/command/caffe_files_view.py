@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from caffe_import.surgery.blob_statistics import BlobDifference, BlobStatistics
+from deepspark_ops.sizes import share_text
 
 
 def statistics_table(blobs: Sequence[BlobStatistics]) -> Table:
@@ -20,7 +21,7 @@ def statistics_table(blobs: Sequence[BlobStatistics]) -> Table:
             str(blob.index),
             shape_text(blob.shape),
             *numbers,
-            f"{100 * blob.zeros:.1f} %",
+            share_text(blob.zeros),
             f"{blob.n_not_finite:,}" if blob.n_not_finite else "",
         )
     return table

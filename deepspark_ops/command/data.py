@@ -14,7 +14,7 @@ from rich.text import Text
 
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.sizes import size_text
+from deepspark_ops.sizes import share_text, size_text
 from deepspark_ops.stores.store_path import DataPath, data_path
 
 data = typer.Typer(help="Datasets: show, verify, sample, compare and prune.", no_args_is_help=True)
@@ -263,7 +263,7 @@ def _classes_table(facts: Mapping[str, Any]) -> Table:
         for split in splits.values():
             counts = split["label_histogram"]
             count = counts[label] if label < len(counts) else 0
-            row += [f"{count:,}", f"{count / max(1, sum(counts)):.1%}"]
+            row += [f"{count:,}", share_text(count / max(1, sum(counts)))]
         table.add_row(*row)
     if n_classes > _SHOWN_CLASSES:
         table.caption = f"and {n_classes - _SHOWN_CLASSES:,} more: see --json"

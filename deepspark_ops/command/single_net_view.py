@@ -9,6 +9,7 @@ from rich.table import Table
 
 from deepspark_ops.single_net.mean_outputs import MeanOutputs
 from deepspark_ops.single_net.net_time import NetTime
+from deepspark_ops.sizes import share_text
 
 _LISTED = 100
 """Listed values of an output; a larger output has a summary."""
@@ -28,7 +29,7 @@ def time_table(net_time: NetTime) -> Table:
         share = (layer.forward_ms + layer.backward_ms) / total if total else 0.0
         note = f"forward in the kernel of {layer.computed_with}" if layer.computed_with else ""
         table.add_row(
-            layer.layer, layer.type, f"{layer.forward_ms:.3f}", f"{layer.backward_ms:.3f}", f"{100 * share:.1f} %", note
+            layer.layer, layer.type, f"{layer.forward_ms:.3f}", f"{layer.backward_ms:.3f}", share_text(share), note
         )
     return table
 

@@ -12,7 +12,7 @@ from caffe_import.devices.device_load import device_loads
 from caffe_import.devices.step_memory import step_shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
-from deepspark_ops.sizes import size_text
+from deepspark_ops.sizes import share_text, size_text
 
 _IDLE_NOTED: Final = 0.25
 """Check and log give advice above this idle share of all devices' time."""
@@ -54,8 +54,8 @@ class DeviceRow:
     def __str__(self) -> str:
         """Return the row as a line of a log."""
         return (
-            f"device {self.device}: {self.extent} ({len(self.layers)} layers), {self.time_share:.0%} of the time,"
-            f" about {size_text(self.memory_bytes)}; gets {size_text(self.border_bytes)} a pass from others"
+            f"device {self.device}: {self.extent} ({len(self.layers)} layers), {share_text(self.time_share, 0)} of the"
+            f" time, about {size_text(self.memory_bytes)}; gets {size_text(self.border_bytes)} a pass from others"
         )
 
 
@@ -119,9 +119,9 @@ def _of_unequal(rows: Sequence[DeviceRow]) -> list[str]:
     if of_mean <= _UNEQUAL_NOTED:
         return []
     return [
-        f"device {longest.device} ({longest.extent}) has {longest.time_share:.0%} of the work of {len(rows)} devices:"
-        f" {1 - 1 / of_mean:.0%} of their time is idle however many passes a step has; give it fewer layers, split one"
-        " of them, or take fewer devices"
+        f"device {longest.device} ({longest.extent}) has {share_text(longest.time_share, 0)} of the work of {len(rows)}"
+        f" devices: {share_text(1 - 1 / of_mean, 0)} of their time is idle however many passes a step has; give it"
+        " fewer layers, split one of them, or take fewer devices"
     ]
 
 
@@ -132,8 +132,7 @@ def _of_waiting(rows: Sequence[DeviceRow], n_passes: int) -> list[str]:
         return []
     smaller = f"{needed_passes / n_passes:.3g}"
     return [
-        f"with iter_size {n_passes} the {len(rows)} devices wait for each other {idle:.0%} of the time; passes that"
-        f" follow each other keep them busy: iter_size {needed_passes} with a batch_size {smaller} times smaller is "
-        "the same"
-        " minibatch (BatchNorm excepted)"
+        f"with iter_size {n_passes} the {len(rows)} devices wait for each other {share_text(idle, 0)} of the time;"
+        f" passes that follow each other keep them busy: iter_size {needed_passes} with a batch_size {smaller} times"
+        " smaller is the same minibatch (BatchNorm excepted)"
     ]

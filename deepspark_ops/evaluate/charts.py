@@ -415,3 +415,13 @@ def grouped(value: float) -> str:
         '12,000'
     """
     return f"{value:,.0f}" if abs(value) >= 1 or value == 0 else f"{value:g}"
+
+
+def share_tick(value: float) -> str:
+    """Return a share of an axis in percent.
+
+    Example:
+        >>> share_tick(0.5), share_tick(0.9625)
+        ('50 %', '96.25 %')
+    """
+    return f"{100 * value:.4g} %"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from jinja2 import Template
 from markupsafe import Markup
 
-from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_chart
+from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_chart, share_tick
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
@@ -31,6 +31,7 @@ from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_view.curves import Curves, Point
 from deepspark_ops.shards.thumbnail import Picture, small_picture
+from deepspark_ops.sizes import share_text
 
 N_COLOURS = 6
 MAX_NAMED_WORKERS = 8
@@ -84,7 +85,7 @@ def render_report(
         else scored.weights,
         dataset=Path(scored.dataset).name,
         when=metrics.created[:16].replace("T", " "),
-        headline=f"{percent(classes.top1)} correct" if classes else f"{metrics.main.label} {metrics.main.text()}",
+        headline=f"{share_text(classes.top1)} correct" if classes else f"{metrics.main.label} {metrics.main.text()}",
         page=page,
         others=metrics.others,
         slices=slice_sections(metrics),
@@ -124,39 +125,24 @@ def _class_view(
 @cache
 def _page() -> Template:
     environment = template_environment("deepspark_ops.evaluate")
-    environment.filters |= {"percent": percent, "grouped": grouped}
+    environment.filters["grouped"] = grouped
     return environment.get_template("report.html.jinja")
-
-
-def percent(share: float | None) -> str:
-    """Return a share as text with the significant digits, a narrow space before the sign; a dash for None.
-
-    Example:
-        >>> [text.replace("\u202f", " ") for text in (percent(0.98611), percent(1.0), percent(0.9997))]
-        ['98.6 %', '100 %', '99.97 %']
-    """
-    if share is None:
-        return "\u2013"
-    if share in (0.0, 1.0):
-        return f"{share:.0%}".replace("%", "\u202f%")
-    digits = 2 if share > 0.995 or share < 0.005 else 1
-    return f"{100 * share:.{digits}f}\u202f%"
 
 
 def _tiles(metrics: ClassificationMetrics) -> list[Tile]:
     low, high = metrics.top1_interval
     n_wrong = metrics.n_samples - round(metrics.top1 * metrics.n_samples)
     tiles = [
-        ("Top-1 accuracy", percent(metrics.top1), f"95 % interval {100 * low:.1f} to {100 * high:.1f}"),
+        ("Top-1 accuracy", share_text(metrics.top1), f"95 % interval {100 * low:.1f} to {100 * high:.1f}"),
         ("Mistakes", grouped(n_wrong), f"of {grouped(metrics.n_samples)} samples"),
     ]
     if metrics.top5 is not None:
-        tiles.append(("Top-5 accuracy", percent(metrics.top5), "true class among the first five"))
+        tiles.append(("Top-5 accuracy", share_text(metrics.top5), "true class among the first five"))
     tiles.append(("Mean loss", f"{metrics.loss:.4f}", f"chance: {np.log(len(metrics.classes)):.3f}"))
     present = [report for report in metrics.classes if report.accuracy is not None]
     if present:
         weakest = min(present, key=lambda report: report.accuracy or 0.0)
-        tiles.append(("Weakest class", percent(weakest.accuracy), f"“{weakest.name}”"))
+        tiles.append(("Weakest class", share_text(weakest.accuracy), f"“{weakest.name}”"))
     return [Tile(name, value, note) for name, value, note in tiles]
 
 
@@ -265,15 +251,11 @@ def _exchange_cards(curves: Curves) -> list[Card]:
 def _card(
     title: str, lines: Sequence[Line], legend: Sequence[Line], *, wants_log: bool = False, is_share: bool = False
 ) -> Card:
-    y_format = _share_text if is_share else _number_text
+    y_format = share_tick if is_share else _number_text
     chart = line_chart(
         lines, label=title, x_label="clock, minibatches", y_format=y_format, wants_log=wants_log, width=500, height=240
     )
     return Card(title, Markup(chart), legend)
-
-
-def _share_text(value: float) -> str:
-    return f"{100 * value:.4g}\u202f%"
 
 
 def _number_text(value: float) -> str:
@@ -319,7 +301,9 @@ def _explained(metrics: ClassificationMetrics, names: Sequence[str], maps: Seque
         "From left to right: " + ", ".join(name for name, _ in maps[0].pictures) + "."
     )
     explained = [
-        shown(example, [f"{names[mistake.label]} taken for {names[mistake.predicted]}", percent(mistake.probability)])
+        shown(
+            example, [f"{names[mistake.label]} taken for {names[mistake.predicted]}", share_text(mistake.probability)]
+        )
         for example in maps
         for mistake in (mistakes[example.index],)
     ]

@@ -11,6 +11,8 @@ from math import ceil, isfinite
 from statistics import median
 from typing import ClassVar, Literal
 
+from deepspark_ops.sizes import share_text
+
 MAX_COMM_PERIOD = 64
 """Larger periods cost accuracy (cifar10_quick lost 5 points from tau 1 to 10) and buy next to no time."""
 MAX_PERIOD_GROWTH = 16
@@ -105,7 +107,7 @@ class CommPeriod:
             return None
         share = exchange_s / (period * step_s + exchange_s)
         reason = self._cost_text.format(period, exchange_s * 1e3, step_s * 1e3)
-        return self._choose(period, f"{reason}; exchanging costs {share:.1%} of the time")
+        return self._choose(period, f"{reason}; exchanging costs {share_text(share)} of the time")
 
     def _choose(self, period: int, reason: str) -> str | None:
         self.value = period

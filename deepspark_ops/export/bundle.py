@@ -52,6 +52,7 @@ from deepspark_ops.export.served_input import deploy_batch, find_served_inputs, 
 from deepspark_ops.export.served_output import CLASSES, Answers, ServedOutput, served_outputs, served_tasks
 from deepspark_ops.export.tf_saved_model import ServedModel
 from deepspark_ops.run_paths import RunPaths, sync_folder, write_text_whole
+from deepspark_ops.sizes import share_text
 
 ALLOWED_DIFFERENCE = 1e-4
 """Float32 sums in another order differ by about 1e-6; a wrong layout, mean or channel order by far more."""
@@ -391,8 +392,8 @@ def _refuse_other_answers(reading: Reading, outputs: Sequence[ServedOutput], exp
         n_samples = len(next(iter(expected.values())))
         msg = (
             f"exported {reading.file}, read by {reading.reader}, gives the trained graph's {answer_noun} for "
-            f"{agreement:.1%} of {n_samples} samples; allowed: {reading.min_agreement:.0%} or more. Leave this format "
-            "out. Nothing was exported"
+            f"{share_text(agreement)} of {n_samples} samples; allowed: {share_text(reading.min_agreement, 0)} or more. "
+            "Leave this format out. Nothing was exported"
         )
         raise ExportDiffers(msg)
 

@@ -12,6 +12,7 @@ from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.export.manifest import LABELS_NAME, BundleManifest, InputContract, OutsideCheck
 from deepspark_ops.export.snippets import image_snippet, snippets
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
+from deepspark_ops.sizes import share_text
 
 _CLASSES_SHOWN = 20
 _TASK_TITLES: Final[dict[TaskName, str]] = {
@@ -217,6 +218,7 @@ def _check(manifest: BundleManifest) -> str:
 def _difference(row: OutsideCheck) -> str:
     if row.max_relative_difference is None:
         return f"not read: {_plain(row.unread)}"
-    if row.agreement is not None and row.min_agreement is not None:
-        return f"{row.max_relative_difference:.2g}; same answer {row.agreement:.1%}, allowed {row.min_agreement:.0%}"
-    return f"{row.max_relative_difference:.2g}"
+    text = f"{row.max_relative_difference:.2g}"
+    if row.agreement is None or row.min_agreement is None:
+        return text
+    return f"{text}; same answer {share_text(row.agreement)}, allowed {share_text(row.min_agreement, 0)}"

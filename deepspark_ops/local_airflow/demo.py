@@ -17,6 +17,7 @@ from deepspark_ops.local_airflow.api import AirflowFailed, Api, quoted
 from deepspark_ops.local_airflow.folders import LocalFolders
 from deepspark_ops.local_airflow.services import Report, free_port, running_port, running_services
 from deepspark_ops.local_airflow.ui import interrupt_on_signals
+from deepspark_ops.sizes import share_text
 
 DAG = "deepspark_train"
 TASKS = ("check", "ingest", "train", "evaluate", "export")
@@ -50,7 +51,7 @@ class DemoResult:
         """Return the lines for the user; the last line is for scripts."""
         return (
             f"demo: done in {self.took_s:.0f} s\n\n"
-            f"  test accuracy  {self.test_accuracy:.1%}\n"
+            f"  test accuracy  {share_text(self.test_accuracy)}\n"
             f"  model bundle   {self.bundle}\n"
             f"  report         {self.report}\n"
             f"  Airflow's UI   {self.ui_command}   (prints address, user and password; this run and its logs are"

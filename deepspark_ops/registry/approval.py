@@ -12,6 +12,7 @@ from deepspark_ops.evaluate.comparison.section import changed_classes
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, interval_text
 from deepspark_ops.registry.gate import KEPT_PRODUCTION, PROMOTED, Approval, Decision
+from deepspark_ops.sizes import share_text
 
 CLASSES_SHOWN: Final = 6
 MAX_COMMENT_CHARS: Final = 500
@@ -126,7 +127,7 @@ def _accuracies(columns: list[MetricsReport]) -> list[tuple[str, list[str]]]:
     ]
     class_metrics = [classes_of(metrics) for metrics in columns]
     if class_metrics[0] is not None and class_metrics[0].top5 is not None:
-        rows.append(("top-5 accuracy", [_percent(metrics.top5 if metrics else None) for metrics in class_metrics]))
+        rows.append(("top-5 accuracy", [share_text(metrics.top5 if metrics else None) for metrics in class_metrics]))
     rows.append(("loss", [f"{metrics.loss:.4g}" for metrics in columns]))
     return rows
 
@@ -165,7 +166,7 @@ def _classes(comparison: Comparison) -> str:
     if not changed:
         return ""
     rows = [
-        (_text(change.name), [f"{change.n_samples:,}", _percent(change.candidate), _percent(change.production)])
+        (_text(change.name), [f"{change.n_samples:,}", share_text(change.candidate), share_text(change.production)])
         for change in changed[:CLASSES_SHOWN]
     ]
     head = ["| classes that changed most | samples | new | production |", "| --- | --- | --- | --- |"]
@@ -178,10 +179,6 @@ def _rows(rows: list[tuple[str, list[str]]]) -> list[str]:
 
 def _speed(metrics: MetricsReport) -> str:
     return "-" if metrics.speed is None else f"{metrics.speed.images_per_s:,.0f}"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def _text(name: str) -> str:

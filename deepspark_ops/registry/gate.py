@@ -24,6 +24,7 @@ from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure, MetricsReport, Speed, figure_text
 from deepspark_ops.shards.manifest import SplitRule
+from deepspark_ops.sizes import share_text
 
 DECISION_VERSION: Final = 3
 CLASS_ALARM: Final = 0.2
@@ -369,7 +370,7 @@ def _value_text(metrics: MetricsReport, metric: str) -> str:
     if metric == "main":
         return f"{metrics.main.label} {metrics.main.text()}"
     value = metric_value(metrics, metric)
-    return f"loss {value:.4g}" if metric == "loss" else f"{metric} {100 * value:.1f} %"
+    return f"loss {value:.4g}" if metric == "loss" else f"{metric} {share_text(value)}"
 
 
 def _amount(metric: str, value: float) -> str:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -22,8 +23,24 @@ _FIGURES: Final = {
     "clock": "clock",
 }
 """Key of a row -> figure."""
-_NOT_SHOWN: Final = ("dataset digest", "net digest", "overrides")
-"""Digests, and the text of the overrides: each of its fields is a setting of the solver."""
+_OPERATION: Final = (
+    "verify", "resume", "parity", "min_workers_wait_s", "worker_tries", "grant_timeout_s", "exchange_timeout_s",
+    "staging_folder", "staging_size", "tls", "insecure_network", "spark_ui", "master", "check_pushes",
+    "watch", "stop_below", "allowed_root", "confined", "allow_python_layers", "python_layers",
+)  # fmt: skip
+"""Options about the place, safety and supervision of a run; none changes the training."""
+_REPORTING: Final = (
+    "display", "debug_info", "test_interval", "test_initialization", "test_compute_loss", "average_loss", "snapshot",
+    "snapshot_format", "snapshot_diff", "snapshot_after_train",
+)  # fmt: skip
+"""Fields of a solver about logs, tests and snapshots."""
+_NOT_SHOWN: Final = frozenset(
+    ("dataset digest", "net digest", "overrides", *_OPERATION, *(f"solver: {field}" for field in _REPORTING))
+)
+"""Besides: digests, and the text of the overrides, for each of its fields is a setting of the solver."""
+_SHUFFLES: Final = 999
+_SAME: Final = 1e-9
+"""Difference of two coefficients by rounding."""
 _MOST_TEXTS: Final = 40
 """A setting with more different texts than this is a name and no setting."""
 
@@ -55,12 +72,14 @@ class Correlation:
             (share of the variance between the groups, its root) from 0 to 1.
         value: The coefficient.
         n_runs: Runs with both values.
+        p_value: Share of shuffles of the figure over the runs with a coefficient at least as far from 0.
     """
 
     setting: str
     measure: Literal["rank", "groups"]
     value: float
     n_runs: int
+    p_value: float
 
 
 def run_columns(rows: Sequence[Mapping[str, Any]], settings: Sequence[Mapping[str, str]]) -> list[Column]:
@@ -95,9 +114,10 @@ def main_figure(columns: Sequence[Column]) -> str | None:
 
 
 def correlations(columns: Sequence[Column], figure: str) -> list[Correlation]:
-    """Return how each setting goes with a figure, the strongest first; without settings of too few runs.
+    """Return how each setting goes with a figure, the best proved first; without settings of too few runs.
 
-    A text needs two runs a group on average: groups of single runs explain any figure.
+    The smallest p-value is first, since few runs correlate by chance; of equal p-values the strongest coefficient. A
+    text needs two runs a group on average: groups of single runs explain any figure.
     """
     (judged,) = [column for column in columns if column.name == figure and column.role == "figure"]
     ranked = []
@@ -114,12 +134,14 @@ def correlations(columns: Sequence[Column], figure: str) -> list[Correlation]:
             continue
         results = np.array([y for _, y in pairs])
         if column.kind == "number":
-            value = spearman(np.array([float(x) for x, _ in pairs]), results)
-            ranked.append(Correlation(column.name, "rank", value, len(pairs)))
+            numbers = np.array([float(x) for x, _ in pairs])
+            value, p_value = spearman(numbers, results), _p_value(_unit(_ranks(numbers))[:, None], _ranks(results))
+            ranked.append(Correlation(column.name, "rank", value, len(pairs), p_value))
         else:
-            value = correlation_ratio([str(x) for x, _ in pairs], results)
-            ranked.append(Correlation(column.name, "groups", value, len(pairs)))
-    return sorted(ranked, key=lambda correlation: -abs(correlation.value))
+            texts = [str(x) for x, _ in pairs]
+            value, p_value = correlation_ratio(texts, results), _p_value(_indicators(texts), results)
+            ranked.append(Correlation(column.name, "groups", value, len(pairs), p_value))
+    return sorted(ranked, key=lambda correlation: (correlation.p_value, -abs(correlation.value)))
 
 
 def spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
@@ -144,6 +166,40 @@ def correlation_ratio(groups: Sequence[str], values: npt.NDArray[np.float64]) ->
     means = np.bincount(codes, weights=values) / counts
     between = float(np.sum(counts * (means - values.mean()) ** 2))
     return round(math.sqrt(between / float(np.sum((values - values.mean()) ** 2))), 12)
+
+
+def _p_value(directions: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> float:
+    """Return the p-value of a permutation test.
+
+    Source: Phipson and Smyth, "Permutation p-values should never be zero" (2010), equation 2.
+
+    Args:
+        directions: Orthonormal columns, (runs, columns). The coefficient is the length of the centered, normed values'
+            projection: Spearman's for ranks as the only column, the correlation ratio for indicators of groups.
+        values: Figure of each run, or its rank.
+    """
+    target = _unit(values)
+    coefficients = np.linalg.norm(target[_shuffles(len(target))] @ directions, axis=1)
+    n_as_far = np.count_nonzero(coefficients >= np.linalg.norm(target @ directions) - _SAME)
+    return float(1 + n_as_far) / (1 + _SHUFFLES)
+
+
+@lru_cache(maxsize=4)
+def _shuffles(n_runs: int) -> npt.NDArray[np.int64]:
+    """Return orders of runs, (_SHUFFLES, runs), the same ones at each call."""
+    return np.random.default_rng(0).permuted(np.tile(np.arange(n_runs), (_SHUFFLES, 1)), axis=1)
+
+
+def _unit(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    centered = values - values.mean()
+    unit: npt.NDArray[np.float64] = centered / np.linalg.norm(centered)
+    return unit
+
+
+def _indicators(groups: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return a column per group, (runs, groups), with length 1 each."""
+    _, codes, counts = np.unique(np.array(groups), return_inverse=True, return_counts=True)
+    return np.eye(len(counts))[codes] / np.sqrt(counts)
 
 
 def plain_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deepspark_ops.evaluate.tasks.metrics_head import figure_text
 from deepspark_ops.run_index.index_file import read_index
 from deepspark_ops.run_index.summary import RunSummary, summarize
 from deepspark_ops.run_view.reading import RunReading
+from deepspark_ops.sizes import share_text
 
 
 def run_name(run_dir: Path) -> str:
@@ -57,4 +57,4 @@ def _evaluation(summary: RunSummary) -> dict[str, str]:
         return {summary.figure.label: summary.figure.text()}
     if summary.accuracy is None:
         return {}
-    return {f"accuracy ({summary.accuracy_of})": figure_text(summary.accuracy, is_share=True)}
+    return {f"accuracy ({summary.accuracy_of})": share_text(summary.accuracy)}

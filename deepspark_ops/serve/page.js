@@ -99,6 +99,9 @@ async function drawMap(method) {
   }
 }
 
+// As share_text of sizes.py: within 0.5 % of none or all, one digit more.
+const shareText = (share) => `${(100 * share).toFixed((share > 0 && share < 0.005) || (share > 0.995 && share < 1) ? 2 : 1)} %`;
+
 function show(found, seconds) {
   const best = found.predictions[0];
   offerMaps(best);
@@ -120,7 +123,7 @@ function show(found, seconds) {
     label.textContent = className(best, row);
     const number = line.appendChild(document.createElement("span"));
     number.className = "share";
-    number.textContent = `${(100 * share).toFixed(1)} %`;
+    number.textContent = shareText(share);
     const bar = line.appendChild(document.createElement("meter"));
     bar.value = share;
     bar.setAttribute("aria-label", `${className(best, row)}: ${number.textContent}`);

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from deepspark_ops.planning.plan_view import duration
 from deepspark_ops.simulation.report import Advice, Group, SimulationReport
+from deepspark_ops.sizes import share_text
 
 _WORTH_IT = 0.5
 """More workers pay from this share of the speed without losses on."""
@@ -34,7 +35,7 @@ def value_text(report: SimulationReport, value: float | None) -> str:
     """Return a value of the figure as text; empty without a value."""
     if value is None:
         return ""
-    return f"{100 * value:.2f} %" if report.higher_is_better else f"{value:.4g}"
+    return share_text(value, 2) if report.higher_is_better else f"{value:.4g}"
 
 
 def _name(group: Group) -> str:
@@ -95,9 +96,11 @@ def _waiting(groups: Sequence[Group]) -> Iterator[Advice]:
         load, share = group.center_load, group.exchange_share
         if load > _BUSY:
             text = f"{_name(group)}: take a longer tau or fewer workers"
-            yield Advice(text=text, reason=f"the center is busy {load:.0%} of the time, and workers queue")
+            yield Advice(text=text, reason=f"the center is busy {share_text(load, 0)} of the time, and workers queue")
         elif share > _WAITS and group.rows[0].staleness == 0.0:
             text = f"{group.strategy}: with {group.workers} workers, an asynchronous strategy wastes less time"
             slow = group.rows[0].slow_workers
             why = f", {slow} of them slow" if slow else ""
-            yield Advice(text=text, reason=f"workers spend {share:.0%} of their time waiting and exchanging{why}")
+            yield Advice(
+                text=text, reason=f"workers spend {share_text(share, 0)} of their time waiting and exchanging{why}"
+            )

@@ -11,7 +11,7 @@ from typing import Any, Final
 from jinja2 import Template
 from markupsafe import Markup
 
-from deepspark_ops.evaluate.charts import Band, Line, grouped, line_chart
+from deepspark_ops.evaluate.charts import Band, Line, grouped, line_chart, share_tick
 from deepspark_ops.evaluate.report import N_COLOURS
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.planning.plan_view import duration
@@ -101,4 +101,4 @@ def _charts(report: SimulationReport, groups: Sequence[Group], styles: dict[str,
 
 
 def _axis_text(report: SimulationReport, value: float) -> str:
-    return f"{100 * value:.4g} %" if report.higher_is_better else f"{value:.4g}"
+    return share_tick(value) if report.higher_is_better else f"{value:.4g}"

@@ -12,6 +12,7 @@ from rich.text import Text
 from deepspark_ops.planning.plan_view import duration
 from deepspark_ops.simulation.advice import value_text
 from deepspark_ops.simulation.report import SINGLE_RUN, Group, SimulationReport
+from deepspark_ops.sizes import share_text
 from deepspark_ops.trials.page import bytes_text
 
 
@@ -88,6 +89,6 @@ def _cells(report: SimulationReport, group: Group) -> list[str]:
         duration(group.time_to_target) or "-",
         f"{group.speedup:.2f}" if group.speedup is not None else "-",
         f"{group.staleness:.1f}",
-        f"{group.center_load:.0%}",
+        share_text(group.center_load, 0),
         bytes_text(group.bytes),
     ]

@@ -10,11 +10,11 @@ from typing import Any, Final
 from jinja2 import Template
 from markupsafe import Markup
 
-from deepspark_ops.evaluate.charts import Line, grouped, line_chart
-from deepspark_ops.evaluate.report import N_COLOURS, percent
+from deepspark_ops.evaluate.charts import Line, grouped, line_chart, share_tick
+from deepspark_ops.evaluate.report import N_COLOURS
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.page_templates import template_environment
-from deepspark_ops.sizes import size_text
+from deepspark_ops.sizes import share_text, size_text
 from deepspark_ops.trials.course import AccuracyPoint, Course
 from deepspark_ops.trials.table import Row, Table
 
@@ -51,7 +51,7 @@ def render_page(table: Table, courses: Mapping[int, Course], settings: Mapping[s
 def _page() -> Template:
     environment = template_environment("deepspark_ops.trials")
     environment.filters |= {
-        "rank": _rank, "percent": percent, "grouped": grouped, "seconds": seconds_text, "bytes": bytes_text,
+        "rank": _rank, "grouped": grouped, "seconds": seconds_text, "bytes": bytes_text,
         "number": _number_text,
     }  # fmt: skip
     return environment.get_template("page.html.jinja")
@@ -114,10 +114,10 @@ def _best(rows: Sequence[Row]) -> dict[str, float]:
 def _tiles(table: Table) -> list[dict[str, str]]:
     rows = [row for row in table.rows if row.status == "finished"]
     reached = [row for row in rows if row.seconds_to_target is not None]
-    target = percent(table.target_accuracy)
+    target = share_text(table.target_accuracy)
     tiles = []
     if best := _first(rows, lambda row: None if row.accuracy is None else -row.accuracy):
-        tiles.append(("Best accuracy", percent(best.accuracy), best.name))
+        tiles.append(("Best accuracy", share_text(best.accuracy), best.name))
     if best := _first(rows, lambda row: None if row.figure is None else -_rank(row.figure)):
         assert best.figure is not None
         tiles.append((f"Best {best.figure.label}", best.figure.text(), best.name))
@@ -150,10 +150,10 @@ def _charts(
         ]
         if lines and target is not None:
             last = max(line.points[-1][0] for line in lines)
-            lines.append(Line(f"target {percent(target)}", [(0.0, target), (last, target)], "target"))
+            lines.append(Line(f"target {share_text(target)}", [(0.0, target), (last, target)], "target"))
         if lines:
             chart = line_chart(
-                lines, label=title, x_label=x_label, y_format=lambda value: f"{100 * value:.4g}\u202f%",
+                lines, label=title, x_label=x_label, y_format=share_tick,
                 width=500, height=280,
             )  # fmt: skip
             charts.append({"title": title, "chart": Markup(chart)})

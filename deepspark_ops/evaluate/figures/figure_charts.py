@@ -15,6 +15,7 @@ from deepspark_ops.evaluate.figures.calibration import Calibration
 from deepspark_ops.evaluate.figures.embedding import PairDistances
 from deepspark_ops.evaluate.figures.ranking import Ranked
 from deepspark_ops.evaluate.figures.regression import Density, ResidualHistogram
+from deepspark_ops.sizes import share_text
 
 N_COLOURS = 6
 MAX_CURVES = 6
@@ -83,7 +84,7 @@ def reliability_chart(calibration: Calibration, links: Mapping[int, str] | None 
             continue
         title = (
             f"{_counted(bar.count, 'answer')} with confidence {bar.low:.3g} to {bar.high:.3g}: "
-            f"{bar.accuracy:.1%} right, mean confidence {bar.confidence:.1%}"
+            f"{share_text(bar.accuracy)} right, mean confidence {share_text(bar.confidence)}"
         )
         low, high = sorted((bar.accuracy, bar.confidence))
         boxes = (
@@ -192,7 +193,7 @@ def bar_chart(shares: Sequence[tuple[str, float | None]], *, label: str) -> str:
     ]
     for at, (name, (full_name, share)) in enumerate(zip(names, shown, strict=True)):
         top = 4 + at * line
-        text = "\u2013" if share is None else f"{100 * share:.1f}\u202f%"
+        text = share_text(share)
         parts.append(
             f'<g><text class="tick" x="{x_bar - 8:.1f}" y="{top + 13}" text-anchor="end">{escape(name)}</text>'
             f'<rect class="cell" x="{x_bar:.1f}" y="{top + 3}" width="300" height="13" rx="2.5"/>'

@@ -18,7 +18,7 @@ from deepspark_ops.evaluate.figures.ranking import Ranking
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Table
 from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, bar_links
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
-from deepspark_ops.evaluate.tasks.metrics_head import figure_text
+from deepspark_ops.sizes import share_text
 
 MAX_ROWS = 100
 """Classes in the table, those that are ranked worst; ``metrics.json`` has all."""
@@ -45,14 +45,14 @@ def _ranking_section(ranking: Ranking, names: Sequence[str]) -> Section:
         Card("ROC curves", Markup(roc_chart(curves)), legend),
         Card("Precision over recall", Markup(precision_recall_chart(curves)), legend),
     ]
-    share = [_share(value) for value in (ranking.macro_roc_auc, ranking.macro_average_precision)]
+    share = [share_text(value) for value in (ranking.macro_roc_auc, ranking.macro_average_precision)]
     within = max(max(curve.roc_auc_within, curve.average_precision_within) for curve in ranking.classes)
     counted = f" Scores were counted in bins: the figures are exact to {within:.2g}." if within else ""
     left_out = f" The {MAX_ROWS} that are ranked worst." if len(names) > MAX_ROWS else ""
     table = Table(
         ("Class", "ROC-AUC", "Average precision", "Samples"),
         [
-            (names[at], _share(curve.roc_auc), _share(curve.average_precision), grouped(curve.positives))
+            (names[at], share_text(curve.roc_auc), share_text(curve.average_precision), grouped(curve.positives))
             for at in order[:MAX_ROWS]
             for curve in (ranking.classes[at],)
         ],
@@ -68,14 +68,10 @@ def _calibration_section(calibration: Calibration, links: Mapping[str, str]) -> 
     of_bars = bar_links(links, "confidence", len(calibration.bins))
     direction = "more often" if calibration.accuracy > calibration.mean_confidence else "less often"
     lead = (
-        f"The net is right {_share(calibration.accuracy)} of the time and says so with a mean confidence of "
-        f"{_share(calibration.mean_confidence)}: {direction} than it says. "
-        f"Expected calibration error {_share(calibration.ece)}, "
-        f"the mean distance of the bars from the diagonal; at most {_share(calibration.largest_error)} in one bar."
+        f"The net is right {share_text(calibration.accuracy)} of the time and says so with a mean confidence of "
+        f"{share_text(calibration.mean_confidence)}: {direction} than it says. "
+        f"Expected calibration error {share_text(calibration.ece)}, "
+        f"the mean distance of the bars from the diagonal; at most {share_text(calibration.largest_error)} in one bar."
         f"{' ' + BARS_LEAD if of_bars else ''}"
     )
     return Section("Calibration", lead, [Card("Reliability", Markup(reliability_chart(calibration, of_bars)))])
-
-
-def _share(value: float | None) -> str:
-    return "\u2013" if value is None else figure_text(value, is_share=True)

@@ -31,6 +31,7 @@ from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
 from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionMetrics
 from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
 from deepspark_ops.evaluate.tasks.segmentation import SegmentationMetrics
+from deepspark_ops.sizes import share_text
 
 Examples = Mapping[int, Example]
 Links = Mapping[str, str]
@@ -71,7 +72,7 @@ def task_page(metrics: MetricsReport, examples: Examples, links: Links) -> TaskP
 def tiles_of(metrics: MetricsReport) -> list[Tile]:
     """Return the figures at the top, the main figure first."""
     rows = [row for row in metrics.rows() if row.value is not None and row.name not in ("loss", "best_threshold")]
-    tiles = [Tile(row.label, row.text().replace(" %", "\u202f%"), _NOTES.get(row.name, "")) for row in rows]
+    tiles = [Tile(row.label, row.text(), _NOTES.get(row.name, "")) for row in rows]
     return [*tiles[: MOST_TILES - 1], Tile("Samples", grouped(metrics.n_samples), _ignored(metrics))]
 
 
@@ -82,10 +83,6 @@ def _ignored(metrics: MetricsReport) -> str:
 
 def _number(value: float | None) -> str:
     return "\u2013" if value is None else f"{value:.4g}"
-
-
-def _share(value: float | None) -> str:
-    return "\u2013" if value is None else f"{100 * value:.1f}\u202f%"
 
 
 def _class_links(links: Links, n_classes: int) -> dict[int, str]:
@@ -205,11 +202,11 @@ def _multi_label(metrics: MetricsReport, examples: Examples, links: Links) -> Ta
         [
             (
                 label.name,
-                _share(label.detection.precision),
-                _share(label.detection.recall),
-                _share(label.detection.f1),
-                _share(label.ranked.average_precision),
-                _share(label.ranked.roc_auc),
+                share_text(label.detection.precision),
+                share_text(label.detection.recall),
+                share_text(label.detection.f1),
+                share_text(label.ranked.average_precision),
+                share_text(label.ranked.roc_auc),
                 grouped(label.detection.true_positives + label.detection.false_negatives),
                 grouped(label.detection.true_positives + label.detection.false_positives),
             )
@@ -222,14 +219,14 @@ def _multi_label(metrics: MetricsReport, examples: Examples, links: Links) -> Ta
         [
             Section(
                 "Labels",
-                f"A label counts as answered above a probability of {_share(figures.threshold)}."
+                f"A label counts as answered above a probability of {share_text(figures.threshold)}."
                 f"{' A label leads to samples.' if links else ''}",
                 table=table,
             ),
             Section(
                 "At all thresholds",
                 f"Calibration: of answers with a confidence, how many are right. Their mean distance (ECE) is "
-                f"{_share(figures.calibration.ece)}.",
+                f"{share_text(figures.calibration.ece)}.",
                 cards,
             ),
         ],
@@ -321,8 +318,8 @@ def _segmentation(metrics: MetricsReport, examples: Examples, links: Links) -> T
         [
             (
                 class_figures.name,
-                _share(class_figures.iou),
-                _share(class_figures.accuracy),
+                share_text(class_figures.iou),
+                share_text(class_figures.accuracy),
                 grouped(class_figures.pixels),
                 grouped(class_figures.predicted),
             )
@@ -333,7 +330,7 @@ def _segmentation(metrics: MetricsReport, examples: Examples, links: Links) -> T
     worst = _gallery(
         figures.worst,
         examples,
-        lambda example, value: [f"{_share(value)} of its pixels right", f"sample {example.index}"],
+        lambda example, value: [f"{share_text(value)} of its pixels right", f"sample {example.index}"],
     )
     return TaskPage(
         tiles_of(metrics),

@@ -21,6 +21,7 @@ from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
 from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionMetrics
 from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
 from deepspark_ops.evaluate.tasks.segmentation import SegmentationMetrics
+from deepspark_ops.sizes import share_text
 
 MOST_PER_GROUP: Final = 8
 MOST_OF_CELLS: Final = 160
@@ -178,14 +179,14 @@ def _of_classification(metrics: ClassificationMetrics, answers: Answers, rows: P
             bins_of(confidence[answers.index, 0], len(bins)),
             lambda bar: (
                 bar_id("confidence", bar),
-                f"Confidence from {100 * bins[bar].low:.3g} to {100 * bins[bar].high:.3g}\u202f%",
+                f"Confidence from {100 * bins[bar].low:.3g} to {100 * bins[bar].high:.3g} %",
             ),
         )
         chosen += limited(bars, MOST_OF_BARS, shown)
     texts = {}
     for index, at in _by_loss(chosen, answers):
         true, answer = names[label[at]], names[predicted[at]]
-        of_label = f"true class {100 * np.exp(-answers.loss[at]):.1f}\u202f%"
+        of_label = f"true class {share_text(float(np.exp(-answers.loss[at])))}"
         texts[index] = (f"{true}, right" if true == answer else f"{true} taken for {answer}", of_label)
     return SampleGroups(tuple(chosen), texts)
 
@@ -216,7 +217,7 @@ def _of_segmentation(metrics: SegmentationMetrics, losses: SampleLosses, rows: P
         return SampleGroups()
     chosen = _with_each("class", names, true_pixels > 0, losses)
     texts = {
-        index: (f"{100 * (1 - losses.loss[at]):.1f}\u202f% of its pixels right",)
+        index: (f"{share_text(1.0 - float(losses.loss[at]))} of its pixels right",)
         for index, at in _by_loss(chosen, losses)
     }
     return SampleGroups(chosen, texts, "share of wrong pixels")

@@ -19,11 +19,11 @@ from deepspark_ops.evaluate.tasks.metrics_head import (
     MetricsReport,
     ScoredOn,
     Speed,
-    figure_text,
     now_text,
 )
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
 from deepspark_ops.shards.class_name import class_name
+from deepspark_ops.sizes import share_text
 
 
 class ClassReport(Frozen):
@@ -147,7 +147,7 @@ class ClassificationTask(TaskSum):
         """Return the figures in a few words."""
         scores = self.scores()
         n_wrong = scores.n_samples - int(np.trace(scores.confusion))
-        return f"top-1 {figure_text(scores.top1, is_share=True)}, loss {scores.loss:.4f}, {n_wrong:,} mistakes"
+        return f"top-1 {share_text(scores.top1)}, loss {scores.loss:.4f}, {n_wrong:,} mistakes"
 
     def last(self) -> Answers | None:
         """Return the answers of the last batch with a sample not ignored; None before."""

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
 
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.shards.manifest import SplitName, SplitRule
+from deepspark_ops.sizes import share_text
 
 METRICS_VERSION: Final = 3
 
@@ -153,10 +154,7 @@ def figure_text(value: float, *, is_share: bool) -> str:
         >>> figure_text(0.98611, is_share=True), figure_text(12.3456, is_share=False)
         ('98.6 %', '12.35')
     """
-    if not is_share:
-        return f"{value:.4g}"
-    digits = 2 if 0.995 < value < 1.0 or 0.0 < value < 0.005 else 1
-    return f"{100 * value:.{digits}f} %"
+    return share_text(value) if is_share else f"{value:.4g}"
 
 
 def _read_others(reports: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
 from deepspark_ops.exchange.strategies.measured import Measured, mean_loss, measured_near, measured_rows
+from deepspark_ops.sizes import share_text
 
 AUTO: Final = "auto"
 USUAL: Final = "easgd"
@@ -70,7 +71,9 @@ def _speed(rows: Sequence[Measured]) -> float:
 
 def _reason(name: str, n_workers: int, *, uneven: bool, exchange_share: float | None) -> str:
     crew = f"{n_workers} workers{' that may be unequally fast' if uneven else ' that are equally fast'}"
-    dear = f", an exchange of {exchange_share:.0%} of a minibatch's time" if exchange_share is not None else ""
+    dear = (
+        f", an exchange of {share_text(exchange_share, 0)} of a minibatch's time" if exchange_share is not None else ""
+    )
     measured = measured_near(name, n_workers, uneven=uneven)
     if not measured:
         return f"{crew}{dear}; nothing was measured for them"

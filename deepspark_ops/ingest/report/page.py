@@ -33,6 +33,7 @@ from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.manifest import is_dataset, read_manifest
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.shards.thumbnail import encoded
+from deepspark_ops.sizes import share_text
 from deepspark_ops.stores.store_path import DataPath
 
 _log = logging.getLogger(__name__)
@@ -225,9 +226,9 @@ def histogram_svg(title: str, edges: Values, now: Values, earlier: Values | None
     parts = [f'<svg class="histogram" viewBox="0 0 {width} {height + 18}" role="img" aria-label="{escape(title)}">']
     for at, share in enumerate(shares):
         bar = height * share / top
-        text = f"{edges[at]:,.4g} to {edges[at + 1]:,.4g}: {share:.1%}"
+        text = f"{edges[at]:,.4g} to {edges[at + 1]:,.4g}: {share_text(share)}"
         if shares_before is not None:
-            text += f", before {shares_before[at]:.1%}"
+            text += f", before {share_text(shares_before[at])}"
         parts.append(
             f"<g><title>{text}</title>"
             f'<rect class="room" x="{at * step:.2f}" y="0" width="{step:.2f}" height="{height}"/>'

@@ -27,7 +27,6 @@ def template(name: str) -> Template:
     environment = template_environment("deepspark_ops.operators.pages", "html", keeps_last_newline=False)
     environment.filters |= {
         "number": _number,
-        "percent": _percent,
         "duration": _duration,
         "size": size_text,
         "clock_time": _clock_time,
@@ -56,16 +55,6 @@ def _number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def _percent(share: float | None, digits: int = 1) -> str:
-    """Return a share of 1 as percent, a dash for none.
-
-    Example:
-        >>> _percent(0.98333)
-        '98.3\u202f%'
-    """
-    return "\u2013" if share is None else f"{100 * share:.{digits}f}\u202f%"
-
-
 def figure(judged: Mapping[str, Any] | None, *, wants_name: bool = True) -> str:
     """Return the text of a run's main figure from the figure's JSON; a dash for None.
 
@@ -75,8 +64,7 @@ def figure(judged: Mapping[str, Any] | None, *, wants_name: bool = True) -> str:
     """
     if judged is None:
         return "\u2013"
-    value = judged["value"]
-    text = _percent(value) if judged["is_share"] else figure_text(value, is_share=False)
+    text = figure_text(judged["value"], is_share=judged["is_share"])
     return f"{judged['label']} {text}" if wants_name else text
 
 

@@ -164,7 +164,7 @@ def test_rounded_files_are_smaller_and_judged_by_their_classes(trained: RunPaths
     assert made.manifest.check.largest() < 1e-5
     card = (made.folder / "README.md").read_text()
     assert "### TensorFlow Lite, int8" in card
-    assert "allowed 90% |" in card
+    assert "allowed 90 % |" in card
 
 
 def test_a_rounded_file_that_finds_other_classes_is_refused() -> None:
@@ -178,7 +178,7 @@ def test_a_rounded_file_that_finds_other_classes_is_refused() -> None:
     check = bundle_module.compare_readings([good], outputs, expected, {})
     assert check.outside[0].agreement == 0.9
     found[1] = [1, 0, 0]
-    with pytest.raises(ExportDiffers, match=r"trained graph's class for 80\.0% of 10 samples; allowed: 90% or"):
+    with pytest.raises(ExportDiffers, match=r"trained graph's class for 80\.0 % of 10 samples; allowed: 90 % or"):
         bundle_module.compare_readings([good], outputs, expected, {})
 
 

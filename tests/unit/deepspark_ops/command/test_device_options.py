@@ -109,7 +109,7 @@ def test_check_shows_what_each_device_gets(folder: Path) -> None:
 
 def test_check_says_how_long_devices_wait_for_each_other() -> None:
     shown = check_solver("--gpus-per-worker", "2", "--placement", "auto")
-    assert "note: with iter_size 1 the 2 devices wait for each other 50% of the time" in " ".join(shown.stdout.split())
+    assert "note: with iter_size 1 the 2 devices wait for each other 50 % of the time" in " ".join(shown.stdout.split())
 
 
 def test_check_says_that_one_device_needs_no_placement() -> None:

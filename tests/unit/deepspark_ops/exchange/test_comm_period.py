@@ -30,7 +30,7 @@ def test_auto_starts_at_one_ignores_the_first_call_and_then_decides() -> None:
     assert reasons[:3] == [None] * 3
     assert period.value == 5
     assert reasons[3] == (
-        "comm_period 5: an exchange takes 1.00 ms, a minibatch 10.00 ms; exchanging costs 2.0% of the time"
+        "comm_period 5: an exchange takes 1.00 ms, a minibatch 10.00 ms; exchanging costs 2.0 % of the time"
     )
 
 
@@ -68,7 +68,7 @@ def test_agreed_period_is_what_all_take_and_not_what_this_worker_wants() -> None
     assert period.value == 16
     reason = period.agree(10)
     assert (
-        reason == "comm_period 10: an exchange takes 2.00 ms, a minibatch 10.00 ms; exchanging costs 2.0% of the time"
+        reason == "comm_period 10: an exchange takes 2.00 ms, a minibatch 10.00 ms; exchanging costs 2.0 % of the time"
     )
     assert CommPeriod("auto", share=0.02).proposal == 0
     assert CommPeriod("auto", share=0.02).agree(7) is None

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.config.flat_fields import flat_fields
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.run_index.many_runs import (
+    _OPERATION,
+    _REPORTING,
     correlation_ratio,
     correlations,
     main_figure,
@@ -73,6 +80,56 @@ def test_settings_that_differ_are_columns_of_numbers_or_of_texts():
     assert main_figure(columns) == "accuracy"
     (loss,) = [column for column in plain_columns(columns) if column["name"] == "loss"]
     assert loss["values"] == [1.0, 1.0, 1.0, None]
+
+
+def test_an_option_of_operation_and_reports_is_no_setting():
+    assert set(_OPERATION) <= set(flat_fields(TrainConfig))
+    assert set(_REPORTING) <= {field.name for field in caffe_pb2.SolverParameter.DESCRIPTOR.fields}
+    settings = [
+        {"allowed_root": root, "confined": root, "solver: display": root, "comm_period": root} for root in ("1", "2")
+    ]
+    columns = run_columns([figures_row(0.9), figures_row(0.8)], settings)
+    assert [column.name for column in columns if column.role == "setting"] == ["comm_period"]
+
+
+def p_values(settings, accuracies):
+    columns = run_columns([figures_row(accuracy) for accuracy in accuracies], settings)
+    return {one.setting: one.p_value for one in correlations(columns, "accuracy")}
+
+
+def test_the_p_value_of_few_runs_is_the_share_of_all_their_orders():
+    rates, groups = (1.0, 2.0, 3.0, 4.0, 5.0), ("a", "a", "b", "b", "b")
+    accuracies = (0.5, 0.7, 0.6, 0.8, 0.9)
+    orders = list(itertools.permutations(accuracies))
+    of_rank = [abs(spearman(np.array(rates), np.array(order))) for order in orders]
+    of_groups = [correlation_ratio(groups, np.array(order)) for order in orders]
+    expected = [np.mean(np.array(values) >= values[0] - 1e-9) for values in (of_rank, of_groups)]
+    settings = [{"lr": str(rate), "strategy": group} for rate, group in zip(rates, groups, strict=True)]
+    values = p_values(settings, accuracies)
+    assert [values["lr"], values["strategy"]] == pytest.approx(expected, abs=0.05)  # 3 deviations of 999 shuffles
+
+
+def test_the_p_value_of_many_runs_is_that_of_the_usual_tests():
+    rng = np.random.default_rng(8)
+    rates, groups = rng.random(80), rng.integers(0, 3, 80)
+    accuracies = 0.5 + 0.1 * rng.random(80) + 0.02 * rates + 0.012 * groups
+    expected = [
+        stats.spearmanr(rates, accuracies).pvalue,
+        stats.f_oneway(*(accuracies[groups == group] for group in range(3))).pvalue,
+    ]
+    settings = [{"lr": str(rate), "strategy": f"s{group}"} for rate, group in zip(rates, groups, strict=True)]
+    values = p_values(settings, [float(value) for value in accuracies])
+    assert 0.01 < min(expected) < max(expected) < 0.5
+    assert [values["lr"], values["strategy"]] == pytest.approx(expected, abs=0.05)
+
+
+def test_many_runs_are_before_few_runs_of_a_stronger_coefficient():
+    accuracies = [0.5 + 0.01 * run for run in range(12)]
+    settings = [{"lr": str(run), "tau": str(run) if run < 3 else ""} for run in (1, 0, *range(2, 12))]
+    columns = run_columns([figures_row(accuracy) for accuracy in accuracies], settings)
+    ordered = correlations(columns, "accuracy")
+    assert [(one.setting, one.n_runs) for one in ordered] == [("lr", 12), ("tau", 3)]
+    assert [one.p_value < 0.05 for one in ordered] == [True, False]
 
 
 def test_the_strongest_setting_is_first_and_too_few_runs_have_no_correlation():

@@ -89,9 +89,9 @@ def test_advice_has_its_reasons() -> None:
     texts = {advice.text: advice.reason for advice in simulation_report(RUNS, target=0.8).advice}
     assert texts["take easgd with 4 workers"].startswith("first at 80.00 %, after 1.88 s, 5.3 times faster")
     assert texts["easgd: from 8 workers on, give the run more minibatches for its accuracy"].startswith("3.0 points")
-    assert "busy 97%" in texts["easgd with 8 workers: take a longer tau or fewer workers"]
+    assert "busy 97 %" in texts["easgd with 8 workers: take a longer tau or fewer workers"]
     waits = texts["sync: with 4 workers, an asynchronous strategy wastes less time"]
-    assert waits == "workers spend 40% of their time waiting and exchanging, 1 of them slow"
+    assert waits == "workers spend 40 % of their time waiting and exchanging, 1 of them slow"
     failed = texts["do not take sync with 4 workers with these options"]
     assert failed == "1 of 2 seeds: worker 0: loss is nan at minibatch 3"
 
@@ -126,7 +126,7 @@ def test_the_table_has_a_line_per_group() -> None:
         console.print(simulation_view(simulation_report(RUNS, target=0.8)))
     text = capture.get()
     (four,) = [line.split() for line in text.splitlines() if line.split()[:2] == ["easgd", "4"]]
-    assert " ".join(four) == "easgd 4 3 81.00 % 80.00 % to 82.00 % 2.5 s 1.88 s 5.33 1.0 10% 976.6 KiB"
+    assert " ".join(four) == "easgd 4 3 81.00 % 80.00 % to 82.00 % 2.5 s 1.88 s 5.33 1.0 10 % 976.6 KiB"
     assert "one worker" in text
     assert "(1 failed)" in text
     assert "note: the data are not here" in text

@@ -75,7 +75,7 @@ def test_cells_classes_and_bars_of_a_classification_have_their_samples(tmp_path)
     wrong = next(at for at in groups.texts if predicted[at] != labels[at])
     assert groups.texts[wrong][0] == f"{labels[wrong]} taken for {predicted[wrong]}"
     share = 100 * probabilities[wrong, labels[wrong]]
-    assert groups.texts[wrong][1] == f"true class {share:.1f}\u202f%"
+    assert groups.texts[wrong][1] == f"true class {share:.1f} %"
 
 
 def test_a_bar_of_residuals_has_its_samples(tmp_path):
@@ -143,7 +143,7 @@ def test_a_class_of_pixels_has_the_pictures_with_the_class(tmp_path):
         assert shown[f"class-{k}"].count == len(positions)
         assert shown[f"class-{k}"].indices == largest_loss_first(losses, positions)[:MOST_PER_GROUP]
     at = next(iter(groups.texts))
-    assert groups.texts[at] == (f"{100 * (1 - losses[at]):.1f}\u202f% of its pixels right",)
+    assert groups.texts[at] == (f"{100 * (1 - losses[at]):.1f} % of its pixels right",)
 
 
 def test_a_bar_of_distances_has_its_pairs(tmp_path):

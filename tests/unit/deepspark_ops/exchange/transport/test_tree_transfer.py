@@ -100,7 +100,7 @@ def test_tau_of_hosts_is_the_smallest_whose_exchange_with_the_root_costs_a_tenth
     share = ROOT_S / (period * 3 * step_s + ROOT_S)
     text = (
         f"root_comm_period {period}: an exchange of host and root takes 50.00 ms, a period of the host's workers"
-        f" {3e3 * step_s:.2f} ms in all; exchanging costs {share:.1%} of the time"
+        f" {3e3 * step_s:.2f} ms in all; exchanging costs {100 * share:.1f} % of the time"
     )
     assert remarks == ([text] * 6 if period > 1 else [])
 

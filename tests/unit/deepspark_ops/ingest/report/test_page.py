@@ -59,7 +59,7 @@ def test_a_histogram_has_bars_of_the_shares_and_a_line_for_before():
     heights = [float(text) for text in re.findall(r'class="now"[^>]*height="([\d.]+)"', svg)]
     assert heights == [120.0, 40.0]
     assert '<polyline class="before" points="0.00,80.00 160.00,80.00 160.00,0.00 320.00,0.00"/>' in svg
-    assert "<title>0 to 1: 75.0%, before 25.0%</title>" in svg
+    assert "<title>0 to 1: 75.0 %, before 25.0 %</title>" in svg
     assert 'aria-label="a &lt; b"' in svg
 
 
