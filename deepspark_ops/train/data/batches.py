@@ -117,7 +117,7 @@ class _Stream:
         order = sample_order(lease) - lease.start
         if lease.next_shards:
             for layer in self.layers:
-                layer.samples.dataset.will_read(lease.next_shards)
+                layer.samples.will_read(lease.next_shards)
         position = self._leased.samples.first_of(lease.shard) + lease.start
         rows = []
         for layer, n in zip(self.layers, self._n_each, strict=True):

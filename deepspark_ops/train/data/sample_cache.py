@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class SampleCache:
             self._firsts.append(self._firsts[-1] + shard.n_samples)
         self._columns: tuple[Column, ...] | None = None
         self._is_kept = limit_bytes > 0
-        self._has_block = np.zeros(-(-self.n_samples // _BLOCK_SAMPLES), np.bool_)
+        self._blocks: set[tuple[int, int]] = set()
 
     @property
     def n_samples(self) -> int:
@@ -49,8 +50,8 @@ class SampleCache:
     def read(self, shard: int, start: int, count: int) -> tuple[Column, ...]:
         """Return samples ``[start, start + count)`` of a shard, a read-only array per column."""
         with self._lock:
-            first = self._firsts[shard] + start
-            if self._is_kept and self._fill(first, first + count):
+            if self._is_kept and self._fill(shard, start, count):
+                first = self._firsts[shard] + start
                 return tuple(column[first : first + count] for column in self._columns or ())
             return self.dataset.read(shard, start, count)
 
@@ -67,6 +68,12 @@ class SampleCache:
             parts.append(self.read(shard, index, piece))
             position, count = position + piece, count - piece
         return parts[0] if len(parts) == 1 else tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
+
+    def will_read(self, shards: Sequence[int]) -> None:
+        """Fetch shards of a store ahead, in this order, but for shards in memory."""
+        with self._lock:
+            missing = [shard for shard in shards if not self._has(shard)]
+        self.dataset.will_read(missing)
 
     def first_of(self, shard: int) -> int:
         """Return the position in the whole of a shard's first sample."""
@@ -105,35 +112,40 @@ class SampleCache:
         with self._lock:
             self.dataset.close()
             self._columns = None
-            self._has_block[:] = False
+            self._blocks.clear()
 
     def _shard_and_index(self, position: int) -> tuple[int, int]:
         """Return the shard of a position in the whole, and the index in this shard."""
         shard = int(np.searchsorted(self._firsts, position, side="right")) - 1
         return shard, position - self._firsts[shard]
 
-    def _fill(self, first: int, stop: int) -> bool:
-        """Read ``[first, stop)`` of the whole into memory if missing; return False if the dataset is too large."""
-        for block in range(first // _BLOCK_SAMPLES, -(-stop // _BLOCK_SAMPLES)):
-            if not self._has_block[block] and not self._load(block):
+    def _has(self, shard: int) -> bool:
+        n_samples = self._firsts[shard + 1] - self._firsts[shard]
+        return all((shard, block) in self._blocks for block in range(-(-n_samples // _BLOCK_SAMPLES)))
+
+    def _fill(self, shard: int, start: int, count: int) -> bool:
+        """Read missing blocks of a shard into memory; return False if the dataset is too large.
+
+        A block ends with its shard: another shard may be one that has to be fetched.
+        """
+        for block in range(start // _BLOCK_SAMPLES, -(-(start + count) // _BLOCK_SAMPLES)):
+            if (shard, block) not in self._blocks and not self._load(shard, block):
                 return False
         return True
 
-    def _load(self, block: int) -> bool:
-        at, stop = block * _BLOCK_SAMPLES, min(self.n_samples, (block + 1) * _BLOCK_SAMPLES)
-        while at < stop:
-            shard, index = self._shard_and_index(at)
-            piece = min(stop, self._firsts[shard + 1]) - at
-            samples = self.dataset.read(shard, index, piece)
-            if self._columns is None and not self._allocate(samples):
+    def _load(self, shard: int, block: int) -> bool:
+        start = block * _BLOCK_SAMPLES
+        count = min(_BLOCK_SAMPLES, self._firsts[shard + 1] - self._firsts[shard] - start)
+        samples = self.dataset.read(shard, start, count)
+        if self._columns is None and not self._allocate(samples):
+            return False
+        at = self._firsts[shard] + start
+        for column, values in zip(self._columns or (), samples, strict=True):
+            if column.dtype != values.dtype or column.shape[1:] != values.shape[1:]:
+                self._give_up()
                 return False
-            for column, values in zip(self._columns or (), samples, strict=True):
-                if column.dtype != values.dtype or column.shape[1:] != values.shape[1:]:
-                    self._give_up()
-                    return False
-                column[at : at + piece] = values
-            at += piece
-        self._has_block[block] = True
+            column[at : at + count] = values
+        self._blocks.add((shard, block))
         return True
 
     def _allocate(self, sample: tuple[Column, ...]) -> bool:

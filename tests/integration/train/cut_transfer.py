@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from deepspark_ops.driver_files import driver_store
+from deepspark_ops.train.data.sample_cache import SampleCache
 from tests.integration.train.bare_hosts import hide
 
 
@@ -21,6 +22,11 @@ def hide_and(then: Callable[[], None] | None, executor: Path, *folders: Path) ->
     hide(executor, *folders)
     if then is not None:
         then()
+
+
+def keep_no_samples() -> None:
+    """Have this process read each sample from its shard, as a process whose dataset is larger than its memory."""
+    SampleCache._fill = lambda *_: False
 
 
 def kill_in_first_transfer(died: Path) -> None:

@@ -30,10 +30,15 @@ class CountingDataset(Dataset):
             is_transformed=True,
         )
         self.n_read = 0
+        self.read_shards: set[int] = set()
 
     def read(self, shard, start, count):
         self.n_read += count
+        self.read_shards.add(shard)
         return super().read(shard, start, count)
+
+    def will_read(self, shards):
+        self.fetched_ahead = list(shards)
 
 
 @pytest.mark.parametrize("limit", [1 << 20, 0])
@@ -51,6 +56,21 @@ def test_each_sample_is_read_once() -> None:
         for shard, count in enumerate(SHARDS):
             cache.read(shard, 0, count)
     assert dataset.n_read == sum(SHARDS)
+
+
+def test_a_read_touches_no_other_shard() -> None:
+    """Another shard may be one that has to be fetched from a store."""
+    cache = SampleCache(dataset := CountingDataset())
+    cache.read(0, 260, 40)
+    assert dataset.read_shards == {0}
+
+
+def test_shards_in_memory_are_not_fetched_ahead() -> None:
+    cache = SampleCache(dataset := CountingDataset())
+    cache.read(0, 0, 300)
+    cache.read(2, 0, 256)  # the second of the two blocks is missing
+    cache.will_read([2, 0, 1])
+    assert dataset.fetched_ahead == [2, 1]
 
 
 def test_a_dataset_above_the_limit_is_not_kept() -> None:
