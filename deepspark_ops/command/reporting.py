@@ -16,6 +16,7 @@ from caffe_import.errors import CaffeImportError
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
 from deepspark_ops.processes.stage_process import user_trouble
+from deepspark_ops.troubleshooting import explained
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
@@ -31,21 +32,21 @@ def reported_errors() -> Iterator[None]:
     try:
         yield
     except (DeepSparkError, CaffeImportError) as error:
-        _stderr().print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        _print_error(str(error))
         is_mistake = not isinstance(error, StageFailed) or error.is_user_mistake
         raise typer.Exit(USER_MISTAKE if is_mistake else FAILED) from None
     except (OSError, ModuleNotFoundError) as error:
         if (trouble := user_trouble(error)) is None:
             raise
-        _stderr().print(f"[red]error:[/red] {escape(trouble[1])}", highlight=False, soft_wrap=True)
+        _print_error(trouble[1])
         raise typer.Exit(trouble[0]) from None
     except KeyboardInterrupt:
-        _stderr().print("interrupted", highlight=False)
+        Console(stderr=True).print("interrupted", highlight=False)
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _stderr() -> Console:
-    return Console(stderr=True)
+def _print_error(message: str) -> None:
+    Console(stderr=True).print(f"[red]error:[/red] {escape(explained(message))}", highlight=False, soft_wrap=True)
 
 
 def print_text(text: str) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.generate import commands, layers, operators, python
+from docs.generate import commands, layers, operators, python, troubleshooting
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES: dict[str, Callable[[], str]] = {
@@ -16,6 +16,7 @@ FILES: dict[str, Callable[[], str]] = {
     "docs/reference/layers.md": layers.page,
     "docs/reference/operators.md": operators.page,
     "docs/reference/python.md": python.page,
+    "docs/troubleshooting.md": troubleshooting.page,
 }
 """File -> the function that returns its text."""
 

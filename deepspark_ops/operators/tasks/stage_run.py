@@ -38,6 +38,7 @@ from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import Status, StatusFile
 from deepspark_ops.stores.store_path import DataPath, data_path, local_path
 from deepspark_ops.tracking.tell import tell_run
+from deepspark_ops.troubleshooting import explained
 
 _Execute = TypeVar("_Execute", bound=Callable[..., Any])
 
@@ -212,11 +213,12 @@ def plain_end(task: Any, context: Any, error: Exception) -> BaseException:
     is_mistake = isinstance(error, AirflowFailException)
     if not is_running_task() or not (is_mistake or type(error) is AirflowException):
         return error  # a skip or a reschedule is no failure
+    message = explained(str(error))
     if is_mistake and OwnTries is None:
-        return error
+        return type(error)(message)
     _limit_retries(context["ti"].task, is_mistake=is_mistake)
-    task.log.error("%s", error)
-    return TaskEnd(str(error), USER_MISTAKE if is_mistake else FAILED)
+    task.log.error("%s", message)
+    return TaskEnd(message, USER_MISTAKE if is_mistake else FAILED)
 
 
 def is_running_task() -> bool:

@@ -412,6 +412,18 @@ def test_failed_job_gives_its_message_once(folder, monkeypatch, error, code):
     assert result.stderr == f"{message}\n"
 
 
+def test_a_message_of_the_troubleshooting_list_is_printed_with_its_remedy(folder, monkeypatch):
+    def run_job(module, config, **_):
+        raise StageFailed("crop_size=9 is larger than the image, 8 x 8 pixels", 2)
+
+    has_snapshot(folder / "run")
+    monkeypatch.setattr(stages, "run_job", run_job)
+    assert invoke("evaluate", "run").stderr == (
+        "error: crop_size=9 is larger than the image, 8 x 8 pixels\n"
+        "cause: images are smaller than the crop\nremedy: Resize at ingestion, or lower `crop_size`\n"
+    )
+
+
 @pytest.mark.parametrize("error", [None, StageFailed("loss is nan", 1), KeyboardInterrupt()])
 def test_mlflow_is_told_of_a_run_however_its_stage_ends(folder, monkeypatch, error):
     told = []
