@@ -6,6 +6,7 @@ Each has an address of its own, and what runs in it a /dev/shm of its own: nothi
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -85,6 +86,7 @@ def rooms(n: int) -> Iterator[list[Room]]:
     bridge = f"ds{os.getpid()}"
     with ExitStack() as stack:
         try:
+            _remove_leftovers()
             _run("ip", "link", "add", bridge, "type", "bridge")
             stack.callback(_run, "ip", "link", "del", bridge)
             _run("ip", "addr", "add", f"{HOST}/24", "dev", bridge)
@@ -95,6 +97,15 @@ def rooms(n: int) -> Iterator[list[Room]]:
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"network namespaces cannot be made here (root, iproute2): {_reason(error)}")
         yield made
+
+
+def _remove_leftovers() -> None:
+    """Remove the namespaces and bridges of killed tests: a second bridge with the address ``HOST`` gets no packet."""
+    for kind, folder in (("netns", Path("/run/netns")), ("link", Path("/sys/class/net"))):
+        for path in sorted(folder.glob("ds[0-9]*")):
+            process = re.match(r"ds(\d+)(-room\d+)?$", path.name)
+            if process and not Path("/proc", process[1]).exists():
+                _run("ip", kind, "del", path.name)
 
 
 def _run(*command: str) -> None:
