@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.reference.layer_check import define, refusal, run_layer, spread_values
+from tests.reference.layer_check import define, in_both_orders, refusal, run_layer, spread_values
 from tests.reference.slow_losses import slow_accuracy
 
 pytestmark = pytest.mark.tf
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis", "labels"), [((6, 4), 1, (6,)), ((2, 4, 3, 2), 1, (2, 3, 2)), ((2, 3, 4), 2, (2, 3, 1))]
+    ("shape", "axis", "labels", "channels_last"),
+    in_both_orders(((6, 4), 1, (6,)), ((2, 4, 3, 2), 1, (2, 3, 2)), ((2, 3, 4), 2, (2, 3, 1))),
 )
 @pytest.mark.parametrize("top_k", [1, 2])
 @pytest.mark.parametrize("ignore", [None, 0])
-@pytest.mark.parametrize("channels_last", [False, True])
 def test_values(
     shape: tuple[int, ...], axis: int, labels: tuple[int, ...], top_k: int, ignore: int | None, channels_last: bool
 ) -> None:

@@ -8,7 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.reference.layer_check import check_layer, define, refusal, refusal_of_type, run_layer, spread_values
+from tests.reference.layer_check import (
+    check_layer,
+    define,
+    in_both_orders,
+    refusal,
+    refusal_of_type,
+    run_layer,
+    spread_values,
+)
 
 pytestmark = pytest.mark.tf
 
@@ -18,6 +26,7 @@ FORMULAS: dict[str, tuple[str, Scalar]] = {
     "ReLU": ('type: "ReLU"', lambda v: max(v, 0.0)),
     "ReLU slope": ('type: "ReLU" relu_param { negative_slope: 0.1 }', lambda v: v if v > 0 else 0.1 * v),
     "ReLU steep": ('type: "ReLU" relu_param { negative_slope: 1.5 }', lambda v: v if v > 0 else 1.5 * v),
+    "ReLU6": ('type: "ReLU6"', lambda v: min(max(v, 0.0), 6.0)),
     "Sigmoid": ('type: "Sigmoid"', lambda v: 1 / (1 + math.exp(-v))),
     "TanH": ('type: "TanH"', math.tanh),
     "AbsVal": ('type: "AbsVal"', abs),
@@ -35,14 +44,16 @@ FORMULAS: dict[str, tuple[str, Scalar]] = {
 }
 
 
-@pytest.mark.parametrize("name", FORMULAS)
-@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(
+    ("name", "channels_last"),
+    [(name, False) for name in FORMULAS] + [(name, True) for name in ("ReLU slope", "ELU", "Power")],
+)
 def test_formula(name: str, channels_last: bool) -> None:
     text, formula = FORMULAS[name]
     check_layer(
         f'top: "n0" {text}',
         lambda x: [np.vectorize(formula)(x)],
-        [spread_values(2, 3, 2, 2, gap=0.15)],
+        [spread_values(2, 3, 2, 2, gap=0.9 if name == "ReLU6" else 0.15)],
         channels_last=channels_last,
     )
 
@@ -79,8 +90,7 @@ def test_threshold_is_strict_and_takes_no_gradient() -> None:
     assert gradient is None or not gradient.any()
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 2, 2), (4, 3)])
-@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(("shape", "channels_last"), in_both_orders(((2, 3, 2, 2),), ((4, 3),)))
 @pytest.mark.parametrize("shared", [False, True])
 def test_prelu(shape: tuple[int, ...], channels_last: bool, shared: bool) -> None:
     def reference(x: np.ndarray, slopes: np.ndarray) -> list[np.ndarray]:
@@ -137,16 +147,6 @@ def test_wrong_options_are_refused() -> None:
     assert "base=0" in refusal('top: "n0" type: "Exp" exp_param { base: 0 }', (1, 2))
     assert "base=-2" in refusal('top: "n0" type: "Log" log_param { base: -2 }', (1, 2))
     assert "allowed: 2 or more axes" in refusal('top: "n0" type: "PReLU"', (3,))
-
-
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_relu6(channels_last: bool) -> None:
-    check_layer(
-        'top: "n0" type: "ReLU6"',
-        lambda x: [np.vectorize(lambda v: min(max(v, 0.0), 6.0))(x)],
-        [spread_values(2, 3, 2, 2, gap=0.9)],
-        channels_last=channels_last,
-    )
 
 
 def test_relu6_has_no_slope_at_its_kinks() -> None:

@@ -8,7 +8,7 @@ import pytest
 from caffe_import.files.prototxt import parse_net
 from caffe_import.layers.batch_norm import moving_fractions
 from caffe_import.net.net_spec import build_net_spec
-from tests.reference.layer_check import check_layer, define, refusal, run_layer
+from tests.reference.layer_check import check_layer, define, in_both_orders, refusal, run_layer
 from tests.reference.slow_normalization import slow_batch_norm, slow_channel_statistics
 
 pytestmark = pytest.mark.tf
@@ -20,8 +20,9 @@ def batch_norm(options: str) -> str:
     return f"{TEXT} batch_norm_param {{ {options} }}"
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 2, 3), (6, 3), (4, 2, 3), (2, 3, 2, 1, 2)])
-@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "channels_last"), in_both_orders(((3, 2, 2, 3),), ((6, 3),), ((4, 2, 3),), ((2, 3, 2, 1, 2),))
+)
 def test_batch_statistics(shape: tuple[int, ...], channels_last: bool) -> None:
     x = np.random.default_rng(1).normal(2, 3, shape)
     n = shape[1]

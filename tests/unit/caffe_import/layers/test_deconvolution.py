@@ -94,7 +94,7 @@ def test_portable_operations_give_the_same(
     x, w, b = rng.normal(size=(2, 3, 4, 3)), rng.normal(size=(3, 1, *kernel)), rng.normal(size=3)
     net = net_of(deconvolution(options), [x.shape])
 
-    @tf.function
+    @tf.function(autograph=False)
     def forward() -> tf.Tensor:
         params = [tf.constant(blob, tf.float32) for blob in (w, b)]
         feeds = {"x0": tf.constant(x, tf.float32)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.reference.layer_check import check_layer, define, refusal
+from tests.reference.layer_check import check_layer, define, in_both_orders, refusal
 
 pytestmark = pytest.mark.tf
 
@@ -15,10 +15,10 @@ def inner_product(options: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((3, 5), 1), ((2, 3, 2, 2), 1), ((2, 3, 4), 2), ((2, 3, 4), -1), ((2, 3), 0)]
+    ("shape", "axis", "channels_last"),
+    in_both_orders(((3, 5), 1), ((2, 3, 2, 2), 1), ((2, 3, 4), 2), ((2, 3, 4), -1), ((2, 3), 0)),
 )
 @pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize("channels_last", [False, True])
 def test_values_and_gradients(shape: tuple[int, ...], axis: int, transpose: bool, channels_last: bool) -> None:
     rng = np.random.default_rng(6)
     kept, n_inputs = shape[: axis % len(shape)], int(np.prod(shape[axis % len(shape) :]))

@@ -12,22 +12,23 @@ pytestmark = pytest.mark.tf
 
 
 @pytest.mark.parametrize(
-    ("options", "size", "pads"),
+    ("options", "size", "pads", "channels_last"),
     [
-        ("height: 7 width: 9", (7, 9), (0, 0)),
-        ("height: 3 width: 2", (3, 2), (0, 0)),
-        ("height: 1 width: 1", (1, 1), (0, 0)),
-        ("height: 4 width: 5", (4, 5), (0, 0)),
-        ("zoom_factor: 2", (7, 9), (0, 0)),
-        ("zoom_factor: 3 height: 1 width: 1", (10, 13), (0, 0)),
-        ("shrink_factor: 2", (2, 3), (0, 0)),
-        ("shrink_factor: 2 zoom_factor: 4", (5, 9), (0, 0)),
-        ("shrink_factor: 2 zoom_factor: 4 height: 6 width: 3", (6, 3), (0, 0)),
-        ("height: 5 width: 6 pad_beg: -1", (5, 6), (-1, 0)),
-        ("zoom_factor: 2 pad_beg: -1 pad_end: -1", (3, 5), (-1, -1)),
+        ("height: 7 width: 9", (7, 9), (0, 0), False),
+        ("height: 7 width: 9", (7, 9), (0, 0), True),
+        ("height: 3 width: 2", (3, 2), (0, 0), False),
+        ("height: 1 width: 1", (1, 1), (0, 0), False),
+        ("height: 4 width: 5", (4, 5), (0, 0), False),
+        ("zoom_factor: 2", (7, 9), (0, 0), False),
+        ("zoom_factor: 3 height: 1 width: 1", (10, 13), (0, 0), False),
+        ("shrink_factor: 2", (2, 3), (0, 0), False),
+        ("shrink_factor: 2 zoom_factor: 4", (5, 9), (0, 0), False),
+        ("shrink_factor: 2 zoom_factor: 4 height: 6 width: 3", (6, 3), (0, 0), False),
+        ("height: 5 width: 6 pad_beg: -1", (5, 6), (-1, 0), False),
+        ("zoom_factor: 2 pad_beg: -1 pad_end: -1", (3, 5), (-1, -1), False),
+        ("zoom_factor: 2 pad_beg: -1 pad_end: -1", (3, 5), (-1, -1), True),
     ],
 )
-@pytest.mark.parametrize("channels_last", [False, True])
 def test_interp(options: str, size: tuple[int, int], pads: tuple[int, int], channels_last: bool) -> None:
     check_layer(
         f'top: "n0" type: "Interp" interp_param {{ {options} }}',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.reference.layer_check import check_layer, define, refusal_of_type, run_layer, spread_values
+from tests.reference.layer_check import check_layer, define, in_both_orders, refusal_of_type, run_layer, spread_values
 from tests.reference.slow_fork_layers import slow_normalize
 
 pytestmark = pytest.mark.tf
@@ -13,8 +13,7 @@ pytestmark = pytest.mark.tf
 
 @pytest.mark.parametrize("across_spatial", [True, False])
 @pytest.mark.parametrize("channel_shared", [True, False])
-@pytest.mark.parametrize("shape", [(2, 3, 2, 4), (2, 5), (2, 3, 4)])
-@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(("shape", "channels_last"), in_both_orders(((2, 3, 2, 4),), ((2, 5),), ((2, 3, 4),)))
 def test_normalize(across_spatial: bool, channel_shared: bool, shape: tuple[int, ...], channels_last: bool) -> None:
     options = f"across_spatial: {across_spatial} channel_shared: {channel_shared} eps: 0.5".lower()
     check_layer(

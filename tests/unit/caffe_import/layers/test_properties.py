@@ -16,7 +16,7 @@ from tests.reference.layer_check import Array, check_layer, spread_values
 
 pytestmark = pytest.mark.tf
 
-FEW = settings(max_examples=6)
+FEW = settings(max_examples=4)
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Drawn:
     def check(self, **options: Any) -> None:
         check_layer(
             self.text, self.reference, self.bottoms, self.params,
-            no_gradient=self.no_gradient, fixed_params=self.fixed_params, by_direction=True, **options,
+            no_gradient=self.no_gradient, fixed_params=self.fixed_params, **options,
         )  # fmt: skip
 
 

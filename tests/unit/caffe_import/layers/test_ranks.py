@@ -21,10 +21,9 @@ def test_only_the_projects_errors(name: str) -> None:
     for n_bottoms in range(max(low, 1), (low + 2 if high is None else high) + 1):
         for n_tops in {max(kind.tops[0], 1), max(most_tops, 1)}:
             tops = " ".join(f'top: "n{at}"' for at in range(n_tops))
-            for shape in SHAPES:
-                for last in SHAPES:
-                    try:
-                        net = net_of(f'type: "{name}" {tops}', [*[shape] * (n_bottoms - 1), last])
-                    except NetError:
-                        continue
-                    assert len(net.layers[-1].definition.top_shapes) == len(net.layers[-1].tops)
+            for bottoms in {(*[shape] * (n_bottoms - 1), last) for shape in SHAPES for last in SHAPES}:
+                try:
+                    net = net_of(f'type: "{name}" {tops}', bottoms)
+                except NetError:
+                    continue
+                assert len(net.layers[-1].definition.top_shapes) == len(net.layers[-1].tops)

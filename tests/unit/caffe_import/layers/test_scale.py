@@ -45,15 +45,13 @@ def test_learned_factors_and_bias(axis: int, num_axes: int, covered: tuple[int, 
 
 
 @pytest.mark.parametrize(("axis", "num_axes", "covered"), COVERED)
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_learned_bias(axis: int, num_axes: int, covered: tuple[int, ...], channels_last: bool) -> None:
+def test_learned_bias(axis: int, num_axes: int, covered: tuple[int, ...]) -> None:
     rng = np.random.default_rng(2)
     check_layer(
         f'top: "n0" type: "Bias" bias_param {{ axis: {axis} num_axes: {num_axes} }}',
         lambda x, bias: [x + repeated(bias, axis)],
         [rng.normal(size=SHAPE)],
         [rng.normal(size=covered)],
-        channels_last=channels_last,
     )
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.reference.layer_check import check_layer, refusal, run_layer, spread_values
+from tests.reference.layer_check import check_layer, in_both_orders, refusal, run_layer, spread_values
 from tests.reference.slow_losses import slow_softmax
 
 pytestmark = pytest.mark.tf
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((3, 4), 1), ((2, 3, 2, 2), 1), ((2, 3, 2, 2), 2), ((2, 3, 2), -1), ((3, 2), 0)]
+    ("shape", "axis", "channels_last"),
+    in_both_orders(((3, 4), 1), ((2, 3, 2, 2), 1), ((2, 3, 2, 2), 2), ((2, 3, 2), -1), ((3, 2), 0)),
 )
-@pytest.mark.parametrize("channels_last", [False, True])
 def test_values_and_gradients(shape: tuple[int, ...], axis: int, channels_last: bool) -> None:
     check_layer(
         f'top: "n0" type: "Softmax" softmax_param {{ axis: {axis} }}',

@@ -79,7 +79,6 @@ def test_a_convolution_is_the_sum_of_rounded_values_rounded(case: str, precision
         windows(slow_convolution, **slow),
         [drawn(precision, *bottom)],
         [drawn(precision, *weights, seed=2), drawn(precision, 4, seed=3)],
-        by_direction=True,
         precision=precision,
     )
     for found in (*run.tops, run.passes.blob_gradients["x0"]):
@@ -95,7 +94,6 @@ def test_a_depthwise_convolution_too(layer_type: str, precision: Precision) -> N
         windows(slow_convolution, **slow),
         [drawn(precision, *bottom)],
         [drawn(precision, *weights, seed=2), drawn(precision, 4, seed=3)],
-        by_direction=True,
         precision=precision,
     )
 
@@ -109,7 +107,6 @@ def test_a_deconvolution_too(group: int, precision: Precision) -> None:
         windows(slow_deconvolution, stride=2, group=group),
         [drawn(precision, 2, 4, 4, 4)],
         [drawn(precision, 4, 4 // group, 4, 4, seed=2), drawn(precision, 4, seed=3)],
-        by_direction=True,
         precision=precision,
     )
 
