@@ -87,7 +87,7 @@ def test_segments_of_published_nets_keep_a_third_or_less() -> None:
 
 
 def test_the_search_for_segments_grows_little_faster_than_the_net() -> None:
-    small, large = (tanh_chain(n) for n in (60, 240))
+    small, large = (tanh_chain(n) for n in (40, 160))
     choose_segments(small)  # imports and caches do not count
     counts = [operation_count(lambda net=net: choose_segments(net)) for net in (small, large)]
     # At most 8, for n sqrt(n): a segment of the best cuts has about sqrt(n) layers. 34 for sums over all pairs of cuts.

@@ -150,7 +150,7 @@ def chain_of_products(n: int) -> NetSpec:
 
 def test_the_search_for_stages_grows_little_faster_than_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "MOST_RUNS", 16)
-    nets = [chain_of_products(n) for n in (60, 240)]
+    nets = [chain_of_products(n) for n in (40, 160)]
     auto_placement(nets[0], 3, StepShape())  # imports and caches do not count
     counts = [operation_count(lambda net=net: auto_placement(net, 3, StepShape())) for net in nets]
     # 5.3 for n log n: a search over four times the layers has a round more. 16 for a look at all runs of layers.

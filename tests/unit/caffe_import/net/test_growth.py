@@ -13,7 +13,7 @@ from caffe_import.net.label_users import label_users
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from tests.reference.operation_count import operation_count
 
-N_LAYERS = 40
+N_LAYERS = 20
 MAX_GROWTH = 4.8  # 4 for linear work, 16 for quadratic work; the small net pays for the first imports of its types
 
 DATA = 'layer { name: "x" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } } }'

@@ -45,8 +45,8 @@ def passes_of(net: NetSpec) -> Passes:
 @pytest.mark.parametrize(
     ("kind", "n_steps", "static"),
     [
-        ("RNN", 16, False),  # a whole number of blocks
-        ("LSTM", 19, True),  # and a rest
+        ("RNN", 6, False),  # a whole number of blocks
+        ("LSTM", 8, True),  # and a rest
         pytest.param("LSTM", 40, False, marks=pytest.mark.long),
         pytest.param("RNN", 37, True, marks=pytest.mark.long),
     ],
@@ -55,7 +55,7 @@ def test_the_loop_gives_the_numbers_of_the_unrolled_steps(
     kind: str, n_steps: int, static: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = recurrent_net(kind, n_steps, static=static)
-    monkeypatch.setattr(recurrent_steps, "UNROLLED_STEPS", 8)
+    monkeypatch.setattr(recurrent_steps, "UNROLLED_STEPS", 3)
     looped = passes_of(net)
     monkeypatch.setattr(recurrent_steps, "UNROLLED_STEPS", n_steps)
     unrolled = passes_of(net)
@@ -70,7 +70,7 @@ def test_the_loop_gives_the_numbers_of_the_unrolled_steps(
 
 @pytest.mark.parametrize("kind", ["LSTM", "RNN"])
 def test_transposed_weights_give_the_same_numbers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    net = recurrent_net(kind, 5)
+    net = recurrent_net(kind, 3)
     by_rows = passes_of(net)
     monkeypatch.setattr(recurrent_steps, "STREAMS_TO_TRANSPOSE", 1)
     transposed = passes_of(net)

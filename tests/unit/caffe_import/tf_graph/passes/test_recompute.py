@@ -33,17 +33,8 @@ pytestmark = pytest.mark.tf
 _FULL_SET = os.environ.get("DEEPSPARK_CAFFE_ORACLE")
 _FOLDER = Path(_FULL_SET) if _FULL_SET else FIXTURES / "caffe"
 # Nets whose sharing, in-place chains, statistics, state, losses and shapes differ most; the others are long tests.
-_NETS = (
-    "fanout",
-    "inplace_neurons",
-    "inplace_bn_chain",
-    "multi_loss",
-    "embed_lstm",
-    "filter_net",
-    "siamese",
-    "fcn_mini",
-)
-_SOLVERS = ("sgd_batchnorm", "sgd_iter_size3_clip", "sgd_multiloss")
+_NETS = ("fanout", "inplace_bn_chain", "multi_loss", "embed_lstm", "filter_net", "siamese")
+_SOLVERS = ("sgd_batchnorm", "sgd_iter_size3_clip")
 _N_STEPS = 3
 _ROUNDING = 2e-6
 """Of the largest value; gradients that come from several readers may be added up in another order."""
