@@ -92,11 +92,11 @@ def assert_same_state(paths: RunPaths, expected: RunPaths) -> None:
 @pytest.mark.parametrize(
     ("solver", "deaths"),
     [
-        ("SGD", {BEHIND_A_SNAPSHOT: 10}),
+        pytest.param("SGD", {BEHIND_A_SNAPSHOT: 10}, marks=pytest.mark.long),
         pytest.param("Nesterov", {BETWEEN: 20}, marks=pytest.mark.long),
         pytest.param("AdaGrad", {BETWEEN: 20}, marks=pytest.mark.long),
         pytest.param("RMSProp", {BEHIND_A_SNAPSHOT: 10}, marks=pytest.mark.long),
-        ("AdaDelta", {BETWEEN: 20}),
+        pytest.param("AdaDelta", {BETWEEN: 20}, marks=pytest.mark.long),
         ("Adam", {BEHIND_A_SNAPSHOT: 10, BETWEEN: 20}),
     ],
 )

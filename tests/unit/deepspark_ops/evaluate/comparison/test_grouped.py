@@ -1,7 +1,5 @@
 """Paired comparison of grouped samples: against listed signs and scipy, and its rates of false and true findings."""
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -17,7 +15,7 @@ from deepspark_ops.evaluate.comparison.grouped import (
     two_sided_flipped_p_value,
 )
 from deepspark_ops.evaluate.comparison.paired import compare_losses, compare_right, mcnemar_p_value
-from tests.reference.slow_paired import listed_flipped_p, listed_rejected_means
+from tests.reference.slow_paired import listed_rejected_means
 
 RNG = np.random.default_rng(29)
 SUMS = [
@@ -29,11 +27,6 @@ SUMS = [
     [0, 0],
     *(RNG.integers(-6, 8, n).tolist() for n in range(1, 12)),
 ]
-
-
-@pytest.mark.parametrize("sums", SUMS, ids=str)
-def test_p_value_is_the_share_of_signs_that_give_as_much(sums):
-    assert flipped_p_value(np.array(sums)) == pytest.approx(listed_flipped_p(sums))
 
 
 @pytest.mark.parametrize("sums", [sums for sums in SUMS if len(sums) > 1], ids=str)
@@ -59,7 +52,7 @@ def test_two_sided_p_value_takes_the_larger_side():
     assert two_sided_flipped_p_value(np.zeros(3, int)) == 1.0
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_interval_holds_the_means_that_listed_signs_do_not_reject(seed):
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(8), rng.integers(1, 6, 8))
@@ -122,7 +115,11 @@ def few_draws(monkeypatch):
 
 @pytest.mark.parametrize(
     ("kind", "n_groups", "size", "shared"),
-    list(itertools.product(("right", "loss"), (7, 60), (2, 20), (0, 0.3, 0.9))),
+    [
+        (kind, *options)
+        for kind in ("right", "loss")
+        for options in ((7, 2, 0), (7, 20, 0.9), (60, 2, 0.9), (60, 20, 0.3))
+    ],
 )
 def test_equally_good_nets_are_told_apart_in_one_case_of_twenty(few_draws, kind, n_groups, size, shared):
     count = share_promoted(kind, are_grouped=True, n_groups=n_groups, size=size, shared=shared)

@@ -115,13 +115,21 @@ def test_what_the_converter_says_of_one_operation_is_told(tmp_path):
         tf_onnx.FORMAT.write(replace(model, served=lambda: Given(rolled, model.served().signature())))
 
 
+UPSAMPLING = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 dim: 3 dim: 3 } } }
+layer { name: "up" type: "Deconvolution" bottom: "data" top: "up" convolution_param { num_output: 2 group: 2
+  kernel_size: 4 stride: 2 bias_term: false } }
+layer { name: "out" type: "Flatten" bottom: "up" top: "out" }
+"""
+
+
 @pytest.mark.parametrize("fault", [KeyError("strides"), ValueError("ours")])
 def test_a_fault_of_our_own_handler_is_raised(fault, tmp_path, monkeypatch):
     def faulty(*_):
         raise fault
 
     monkeypatch.setattr(onnx_spread, "HANDLERS", {"DepthwiseConv2dNativeBackpropInput": (faulty, [])})
-    model, _ = exported_model(SMALL_NETS["mobile"], tmp_path)
+    model, _ = exported_model(UPSAMPLING, tmp_path)
     with pytest.raises(type(fault)) as caught:
         tf_onnx.FORMAT.write(model)
     assert caught.value is fault
@@ -135,7 +143,7 @@ def test_a_form_of_ours_that_the_checker_refuses_is_raised(tmp_path, monkeypatch
         return graph.make_node("ConvTranspose", [values], outputs=[output], shapes=shapes, dtypes=dtypes)
 
     monkeypatch.setattr(onnx_spread, "HANDLERS", {"DepthwiseConv2dNativeBackpropInput": (malformed, [])})
-    model, _ = exported_model(SMALL_NETS["mobile"], tmp_path)
+    model, _ = exported_model(UPSAMPLING, tmp_path)
     with pytest.raises(onnx.checker.ValidationError):
         tf_onnx.FORMAT.write(model)
 

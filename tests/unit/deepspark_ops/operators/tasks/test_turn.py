@@ -98,11 +98,14 @@ def test_a_dataset_in_a_store_is_written_without_a_lock(tmp_path: Path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_the_trigger_waits_until_the_turn_is_free_and_logs_whom_it_waits_for(
+def test_the_trigger_waits_until_its_time_is_over_or_the_turn_is_free_and_says_whom_it_waits_for(
     tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "x"
     with other_process(folder) as process:
+        (event,) = events_of(TurnTrigger(str(folder), time.time() + 0.2, poll_s=0.05))
+        assert event["holder"].startswith("task a of d, run r")
+        log.lines.clear()
 
         def holder_then_none(asked: Path) -> str | None:
             holder = holder_of(asked)
@@ -113,13 +116,6 @@ def test_the_trigger_waits_until_the_turn_is_free_and_logs_whom_it_waits_for(
         assert events_of(TurnTrigger(str(folder), time.time() + 60, poll_s=0.05)) == [{"holder": None}]
     (line,) = log.lines
     assert line.startswith(f"waits for its turn at {folder}: task a of d, run r, since ")
-
-
-def test_the_trigger_ends_when_its_time_is_over_and_says_who_has_the_turn_still(tmp_path: Path) -> None:
-    folder = tmp_path / "x"
-    with other_process(folder):
-        (event,) = events_of(TurnTrigger(str(folder), time.time() + 0.2, poll_s=0.05))
-    assert event["holder"].startswith("task a of d, run r")
 
 
 def test_a_triggerer_that_does_not_see_the_folder_wakes_the_task(tmp_path: Path, log: Log) -> None:
