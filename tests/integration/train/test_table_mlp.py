@@ -69,7 +69,9 @@ def straight_boundary(dataset: Path) -> float:
     return float(((data @ plane > 0) == (sides > 0)).mean())
 
 
-@pytest.mark.parametrize(("strategy", "minibatches"), [("easgd", 640), pytest.param("lbfgs", 2560, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("strategy", "minibatches"), [("easgd", 640), pytest.param("lbfgs", 2560, marks=pytest.mark.long)]
+)
 def test_classes_are_learned_better_than_by_a_straight_boundary(source, tmp_path, strategy, minibatches):
     dataset = dataset_of(source, tmp_path, "risk")
     config = TrainConfig(

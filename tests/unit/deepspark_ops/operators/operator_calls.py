@@ -31,6 +31,11 @@ OF_CHECK = "{{ ti.xcom_pull(task_ids='check') }}"
 SLOT = datetime(2026, 11, 25, 3, 0, tzinfo=UTC)
 
 
+def default_values(dag: DAG) -> dict[str, Any]:
+    """Return the values of a form that nobody touched; ``dag.params.dump`` checks each by its schema, in 0.1 s."""
+    return {name: dag.params.get_param(name).value for name in dag.params}
+
+
 def context(
     dag: DAG,
     *,
@@ -44,7 +49,7 @@ def context(
 
     ``stored`` are all events of the dataset Asset that Airflow keeps, oldest first.
     """
-    params = dag.params.dump() | (conf or {})
+    params = default_values(dag) | (conf or {})
     pushed: dict[str, str] = {}
     return {
         "dag": SimpleNamespace(params=dag.params, tasks=[]),

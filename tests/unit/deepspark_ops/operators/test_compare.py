@@ -33,13 +33,13 @@ from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.trials.plan import read_plan
 from tests.e2e.small_example import SmallExample
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
-from tests.unit.deepspark_ops.operators.operator_calls import execute, operator_of, rendered
+from tests.unit.deepspark_ops.operators.operator_calls import default_values, execute, operator_of, rendered
 
 pytestmark = pytest.mark.airflow
 
 
 @pytest.fixture
-def dag(monkeypatch: pytest.MonkeyPatch) -> DAG:
+def dag() -> DAG:
     return deepspark_compare.make_dag()
 
 
@@ -54,7 +54,7 @@ def context(dag: DAG, places: Places, *, xcom: Any = None, **conf: Any) -> dict[
     conf = SmallExample(places.root).conf(strategies=["easgd", "sync"], **conf)
     return {
         "dag": SimpleNamespace(params=dag.params, tasks=[]),
-        "params": dag.params.dump() | conf,
+        "params": default_values(dag) | conf,
         "dag_run": SimpleNamespace(dag_id="deepspark_compare", run_id="run", conf=conf),
         "ti": SimpleNamespace(xcom_pull=lambda task_ids: xcom),
     }

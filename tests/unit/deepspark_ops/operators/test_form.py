@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,13 @@ def params() -> dict[str, Param]:
     return form_params(SECTIONS, defaults, optional=["source"], choices={"strategy": ["easgd", "sync"]})
 
 
+@cache
+def default_values() -> dict[str, Any]:
+    return {name: param.value for name, param in params().items()}
+
+
 def form_values(**changes: Any) -> dict[str, Any]:
-    return {name: param.value for name, param in params().items()} | changes
+    return default_values() | changes
 
 
 def test_every_form_field_of_every_model_is_there_once_with_its_title_and_description() -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Asset, BaseOperator, ObjectStoragePath, TaskGroup
+from airflow.sdk import DAG, Asset, BaseOperator, ObjectStoragePath, Param, TaskGroup
 from airflow.sdk.execution_time.task_runner import set_current_context
 from airflow.sdk.module_loading import import_string
 
@@ -92,8 +93,8 @@ def places(tmp_path: Path) -> Places:
     return Places(tmp_path, tmp_path / "home")
 
 
-@pytest.fixture
-def dag() -> DAG:
+@pytest.fixture(scope="module")
+def form() -> dict[str, Param]:
     sections = [
         ("Train", CheckConfig),
         ("Train", TrainConfig),
@@ -102,8 +103,12 @@ def dag() -> DAG:
         ("Evaluate", EvaluateConfig),
         ("Promote", PromoteConfig),
     ]
-    params = form_params(sections, {"solver": "s.prototxt", "source": "list.txt"}, optional=["source"])
-    with DAG("d", params=params, schedule=None) as made:
+    return form_params(sections, {"solver": "s.prototxt", "source": "list.txt"}, optional=["source"])
+
+
+@pytest.fixture
+def dag(form: dict[str, Param]) -> DAG:
+    with DAG("d", params=deepcopy(form), schedule=None) as made:
         return made
 
 
