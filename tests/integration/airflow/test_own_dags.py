@@ -15,7 +15,7 @@ import pytest
 from deepspark_ops.run_view.stage_status import read_statuses
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.long]
 
 
 class OwnRuns:

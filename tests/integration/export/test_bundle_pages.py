@@ -89,7 +89,13 @@ def page_of(client: Any, address: str) -> str:
     return answer.text
 
 
-@pytest.mark.parametrize("net_name", [*TASK_NAMES, "several"])
+@pytest.mark.parametrize(
+    "net_name",
+    [
+        pytest.param(name, marks=[] if name in ("classification", "embedding", "several") else pytest.mark.long)
+        for name in (*TASK_NAMES, "several")
+    ],
+)
 def test_the_pages_show_a_bundle_of_each_task(net_name: str, tmp_path: Path) -> None:
     net_text = {**TASK_NETS, "several": SEVERAL_RESULTS}[net_name]
     runs = [tmp_path / "runs" / DAG / f"run-{seed}" for seed in (1, 2)]

@@ -59,7 +59,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "marks" top: "
 NETS = {"lstm": LSTM, "frames": FRAMES, "reshape": FIXED}
 
 
-@pytest.fixture(scope="module", params=NETS)
+@pytest.fixture(scope="module", params=["lstm", "frames", pytest.param("reshape", marks=pytest.mark.long)])
 def made(request, tmp_path_factory):
     """Dataset, its 53 test images, run, its bundle."""
     from deepspark_ops.evaluate.stage import run_evaluate  # TensorFlow

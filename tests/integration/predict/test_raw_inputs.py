@@ -170,7 +170,7 @@ CASES = {
 
 
 # Of two kinds that differ in how their files are opened alone, one: the readers' own tests have the rest.
-OF_ONE_READER = {"idx_of_its_size", "tar", "leveldb"}
+OF_ONE_READER = {"idx_of_its_size", "class_folders", "tar", "lmdb_raw", "leveldb", "cifar", "tfrecord"}
 
 
 @pytest.mark.parametrize(
