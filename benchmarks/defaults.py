@@ -252,7 +252,7 @@ STUDIES = {
     ),
     "overlap": Study(
         "Exchanges of `easgd` that overlap the steps",
-        (4, 8),
+        (2, 4, 8),
         {
             "without overlap": same(),
             "with overlap": same(overlap=True),

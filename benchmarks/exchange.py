@@ -49,8 +49,8 @@ from deepspark_ops.exchange.transport.listening.certificate import make_certific
 from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
 from deepspark_ops.train.worker.rates.stabiliser import StabilisedModel, Stabiliser, StabiliserPlan
 
-MIXED_SIZES = (431_080, 20_000_000)
 SIZES = {"lenet": 431_080, "seven_million": 7_000_000, "caffenet": 60_965_224}
+MIXED_SIZES = (SIZES["lenet"], 20_000_000, SIZES["caffenet"])
 ROUNDS = 5
 ROUND_S = 0.4
 SLICES = 8

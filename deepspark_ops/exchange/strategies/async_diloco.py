@@ -48,6 +48,8 @@ class AsyncDiloco(GatheredMovements):
     name = "async_diloco"
     pulls = "after"
     least_auto_period = 10
+    server_vectors = 2  # the sum of pushes since the last step of the momentum, and the outer velocity
+    saved_vectors = (0, 1)  # the center has the pushes of the sum already, so no worker repeats the pushes
 
     outer_rate: float = 0.7
     outer_momentum: float = 0.2
@@ -64,16 +66,6 @@ class AsyncDiloco(GatheredMovements):
         if self.delay < 0:
             msg = f"delay={self.delay}: must not be negative; 0 means n_workers"
             raise ConfigError(msg)
-
-    @property
-    def server_vectors(self) -> int:
-        """The sum of pushes since the last step of the momentum, and the outer velocity."""
-        return 2
-
-    @property
-    def saved_vectors(self) -> tuple[int, ...]:
-        """Both: the center has the pushes of the sum already, so no worker repeats them."""
-        return (0, 1)
 
     def server_chunk(
         self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int

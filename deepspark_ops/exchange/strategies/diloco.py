@@ -37,6 +37,8 @@ class Diloco(GatheredMovements):
     round = "all"
     pulls = "after_round"
     least_auto_period = 10
+    server_vectors = 2  # the sum of pushes, and the outer velocity
+    saved_vectors = (1,)  # the velocity
 
     outer_rate: float = 0.7
     outer_momentum: float = 0.3
@@ -48,16 +50,6 @@ class Diloco(GatheredMovements):
             ConfigError: Names the option.
         """
         refuse_diverging_step("outer", self.outer_momentum, self.outer_rate)
-
-    @property
-    def server_vectors(self) -> int:
-        """The sum of pushes, and the outer velocity."""
-        return 2
-
-    @property
-    def saved_vectors(self) -> tuple[int, ...]:
-        """The velocity."""
-        return (1,)
 
     def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
         """Make the outer step."""

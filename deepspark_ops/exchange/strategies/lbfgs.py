@@ -44,6 +44,7 @@ class Lbfgs(GatheredGradients):
     solves_at_center = True
     repeats_data = True
     result = 1
+    server_vectors = 2  # the sum of pushes, and the point to measure next
 
     memory: int = 10
 
@@ -56,11 +57,6 @@ class Lbfgs(GatheredGradients):
         if not 1 <= self.memory <= 100:
             msg = f"memory={self.memory}: must be in [1, 100]"
             raise ConfigError(msg)
-
-    @property
-    def server_vectors(self) -> int:
-        """The sum of pushes, and the point to measure next."""
-        return 2
 
     def closer(self, solver: CenterSolver | None) -> RoundCloser:
         """Return the closer with the search."""

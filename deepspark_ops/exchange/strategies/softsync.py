@@ -38,6 +38,7 @@ class Softsync(GatheredMovements):
     round = "pushes"
     pulls = "after"
     least_auto_period = 10
+    saved_vectors = (0,)  # the sum: the steps of its pushes are acknowledged
 
     updates_per_apply: int = 2
 
@@ -60,11 +61,6 @@ class Softsync(GatheredMovements):
             return n_held
         self.move_by_share(center, extras[0], max(n_held, context.n_workers))
         return 0
-
-    @property
-    def saved_vectors(self) -> tuple[int, ...]:
-        """The sum: the steps of its pushes are acknowledged."""
-        return (0,)
 
     def apply_rest(self, center: Vector, extras: tuple[Vector, ...], n_held: int, n_workers: int) -> None:
         """Apply the incomplete group at the end of the run, as ``server_chunk`` applies a complete group."""

@@ -99,29 +99,24 @@ class MeasuredRates:
         self._groups = tuple(groups)
         self._spans = [[slice(entry.offset, entry.stop) for entry in group.entries] for group in groups]
         self._momentum = momentum
-        self._curvatures: list[tuple[float, ...]] = [() for _ in groups]
-        self._steepest = [np.inf if begins_trained else 0.0 for _ in groups]
+        # A row of each group: the steepest measurement, and the last measurements, the oldest first.
+        self._rows = np.full((len(groups), 1 + N_KEPT), NOT_MEASURED)
+        self._rows[:, 0] = np.inf if begins_trained else 0.0
         self._directions: list[Vector | None] = [None for _ in groups]
         self._updates = 0
         self._next = FIRST_AT
-        if state is not None and state.size == 2 + (1 + N_KEPT) * len(groups):
+        if state is not None and state.size == 2 + self._rows.size:
             self._updates, self._next = (int(number) for number in state[:2])
-            rows = state[2:].reshape(len(groups), 1 + N_KEPT)
-            self._steepest = [float(row[0]) for row in rows]
-            self._curvatures = [tuple(float(number) for number in row[1:] if number != NOT_MEASURED) for row in rows]
+            self._rows[:] = state[2:].reshape(self._rows.shape)
 
     def state(self) -> Vector:
         """Return the state for a later life of the run. The later life finds the directions anew."""
-        rows = [
-            (steepest, *(NOT_MEASURED,) * (N_KEPT - len(values)), *values)
-            for steepest, values in zip(self._steepest, self._curvatures, strict=True)
-        ]
-        return np.array([self._updates, self._next, *(number for row in rows for number in row)], np.float32)
+        return np.array([self._updates, self._next, *self._rows.flat], np.float32)
 
     @property
     def curvatures(self) -> list[tuple[float, ...]]:
         """The last two measurements of each group, the older first."""
-        return list(self._curvatures)
+        return [tuple(row[row != NOT_MEASURED].tolist()) for row in self._rows[:, 1:]]
 
     def is_due(self) -> bool:
         """Return whether to measure before the next step."""
@@ -142,10 +137,10 @@ class MeasuredRates:
         gradient = step_of(params)
         self.n_gradients += 1
         for number in range(len(self._groups)):
-            curvature = self._measured(number, step_of, params, gradient)
-            self._curvatures[number] = (*self._curvatures[number], curvature)[-N_KEPT:]
+            curvature, row = self._measured(number, step_of, params, gradient), self._rows[number]
+            row[1:] = *row[2:], curvature
             if np.isfinite(curvature):
-                self._steepest[number] = max(FORGETTING * self._steepest[number], curvature)
+                row[0] = max(FORGETTING * row[0], curvature)
         self._next = min(TIMES_LATER * self._next, self._next + MOST_APART)
 
     def factors_at(self, rate: float, solver_rate: float, stable_share: float = 1.0) -> Vector:
@@ -160,7 +155,7 @@ class MeasuredRates:
         least = min(1.0, solver_rate / rate) if rate > 0 else 1.0
         factors = [
             _factor(group.most, values, rate * steepest, rate, bound, least)
-            for group, values, steepest in zip(self._groups, self._curvatures, self._steepest, strict=True)
+            for group, values, steepest in zip(self._groups, self.curvatures, self._rows[:, 0].tolist(), strict=True)
         ]
         return np.array(factors, np.float32)
 

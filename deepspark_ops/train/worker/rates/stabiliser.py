@@ -14,14 +14,12 @@ from caffe_import.solver.update_rules import RULES
 from deepspark_ops.exchange.center.buffers import BlobPool
 from deepspark_ops.exchange.comm_period import CommPeriod
 from deepspark_ops.exchange.strategies.base import ExchangeContext
-from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
+from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs, Vector, chunk_ranges
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.worker.rates.measured_rates import MeasuredRates, RateGroup, rate_groups
 from deepspark_ops.train.worker.rates.stable_rate import OverlappedExchange, overlap_stable_share
 
-MIXED_CHUNK_FLOATS = 65_536
-"""Floats of one chunk of mixed momentum: its five arrays share a core's L2 cache."""
 LEAST_FALL = 0.01
 """A smaller fall of the rate between two steps of a worker does not change momentum: with momentum 0.9 the last ten
 steps count, and their rates were nearly the same."""
@@ -122,7 +120,7 @@ class Stabiliser:
         self._clock = 0
         self._falls = np.ones(1, np.float32)  # of the rates since the last exchange, by blob
         self._pool: BlobPool | None = None
-        self._scratch = np.empty(MIXED_CHUNK_FLOATS if self.needs_center else 0, np.float32)
+        self._scratch = np.empty(CHUNK_FLOATS if self.needs_center else 0, np.float32)
         sums = plan.statistics.layers
         self._statistics = {offset for layer in sums for offset in (layer.mean[0], layer.var[0], layer.factor)}
 
@@ -210,12 +208,13 @@ class Stabiliser:
         self._pool = self._pool or BlobPool([blob.size for blob in blobs])
         momentum = self._pool.take()
         for history, mixed, factor in zip(blobs, momentum, np.broadcast_to(factors, len(blobs)), strict=True):
-            for first, stop in chunk_ranges(history.size, MIXED_CHUNK_FLOATS):
-                chunk, span = mixed[first:stop], slice(start + first, start + stop)
-                np.subtract(last_center[span], center[span], out=chunk)
-                np.multiply(chunk, factor, out=chunk)
-                np.multiply(history[first:stop], own_share, out=self._scratch[: stop - first])
-                np.add(chunk, self._scratch[: stop - first], out=chunk)
+            for first, stop in chunk_ranges(history.size):
+                chunk, movement = mixed[first:stop], self._scratch[: stop - first]
+                span = slice(start + first, start + stop)
+                np.subtract(last_center[span], center[span], out=movement)
+                np.multiply(movement, factor, out=movement)
+                np.multiply(history[first:stop], own_share, out=chunk)
+                np.add(chunk, movement, out=chunk)
             if start in self._statistics:
                 mixed.fill(0.0)
             start += history.size

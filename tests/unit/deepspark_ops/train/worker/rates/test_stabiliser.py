@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from caffe_import.net.param_layout import ParamEntry
-from deepspark_ops.param_vector import StatisticBlobs, Vector
+from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs, Vector
 from deepspark_ops.train.worker.rates.measured_rates import RateGroup
-from deepspark_ops.train.worker.rates.stabiliser import MIXED_CHUNK_FLOATS, Stabiliser, StabiliserPlan, falls_of_rates
+from deepspark_ops.train.worker.rates.stabiliser import Stabiliser, StabiliserPlan, falls_of_rates
 from tests.reference.easgd_growth import largest_growth
 
 MOMENTUM = 0.9
@@ -253,7 +253,7 @@ def test_momentum_is_mixed_by_blob_and_statistics_have_none(rows: list[list[floa
 
 
 def test_a_blob_of_several_chunks_is_mixed_whole_in_memory_of_its_own() -> None:
-    size = 2 * MIXED_CHUNK_FLOATS + 7
+    size = 2 * CHUNK_FLOATS + 7
     rng = np.random.default_rng(1)
     history, before, center = (rng.standard_normal(size + 3).astype(np.float32) for _ in range(3))
     expected, unchanged = 0.5 * history + 0.5 * (before - center), np.copy((history, before, center))
