@@ -403,8 +403,8 @@ def train(
             ('period: 50 moving_rate: 0.1 ...') as it is.
         comm_period: tau, minibatches between exchanges; auto: the smallest tau with exchanges under 10 % of the
             time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10.
-        moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
-            '0.4@0 0.2@2000': by the clock.
+        moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with more (deepspark: 2.4 /
+            n_workers with more than 8); '0.4@0 0.2@2000': by the clock.
         rate_scale: Multiplies base_lr; auto makes up for the progress per step (at most 4, but for easgd), warms
             up; with three workers of easgd and more, measured curvature bounds the rates in nets with convolutions.
         lock: none: fastest, overlapping pushes may lose a part; striped: every push survives; full: one exchange at
@@ -727,8 +727,8 @@ def compare(
             ('period: 50 moving_rate: 0.1 ...') as it is.
         comm_period: tau, minibatches between exchanges; auto: the smallest tau with exchanges under 10 % of the
             time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10.
-        moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
-            '0.4@0 0.2@2000': by the clock.
+        moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with more (deepspark: 2.4 /
+            n_workers with more than 8); '0.4@0 0.2@2000': by the clock.
         rate_scale: Multiplies base_lr; auto makes up for the progress per step (at most 4, but for easgd), warms
             up; with three workers of easgd and more, measured curvature bounds the rates in nets with convolutions.
         lock: none: fastest, overlapping pushes may lose a part; striped: every push survives; full: one exchange at

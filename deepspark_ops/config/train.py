@@ -94,8 +94,8 @@ class TrainConfig(StageConfig):
     moving_rate: RateSchedule | Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None,
         title="Moving rate (alpha)",
-        description="alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;"
-        " '0.4@0 0.2@2000': by the clock",
+        description="alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with more (deepspark: 2.4 / n_workers"
+        " with more than 8); '0.4@0 0.2@2000': by the clock",
         examples=["0.4", "0.4@0 0.2@2000"],
         json_schema_extra={**EXPERT, "allowed": "a number above 0, at most 1, or a schedule like 0.4@0 0.2@2000"},
     )

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import (
     ExchangeContext,
@@ -100,6 +101,16 @@ def test_default_moving_rate(n_workers: int, expected: float) -> None:
     easgd = find_strategy("easgd")
     assert np.isclose(easgd.default_moving_rate(n_workers), expected)
     assert check_moving_rate(easgd, None, n_workers) == []
+
+
+def test_the_description_of_alpha_has_the_default_moving_rates() -> None:
+    easgd, deepspark = find_strategy("easgd"), find_strategy("deepspark")
+    rates = [easgd.default_moving_rate(p) for p in range(2, 65)]
+    description = str(TrainConfig.model_fields["moving_rate"].description)
+    assert set(rates[1:]) == {rates[1]}
+    assert f"default {rates[0]:g} with 2 workers, {rates[1]:g} with more" in description
+    assert "deepspark: 2.4 / n_workers with more than 8" in description
+    assert [deepspark.default_moving_rate(p) for p in (8, 9, 24)] == pytest.approx([rates[1], 2.4 / 9, 0.1])
 
 
 def _distance_after_rounds(rates: list[float]) -> float:
