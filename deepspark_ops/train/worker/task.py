@@ -139,7 +139,11 @@ def exchange_line(run: Run, origin: int) -> str:
     )  # fmt: skip
     if (level := running.root_level) is not None:
         parts.append(f"tau of hosts {level.comm_period or 'chosen by measured times'}")
-    stabiliser = stabiliser_plan(run)
+    comm_period = _comm_period(run, plan)
+    stabiliser = stabiliser_plan(run, comm_period)
+    if run.config.overlap:
+        share = stabiliser.stable_share()
+        parts.append(f"overlap with tau {comm_period.value}: stable up to {share:.2g} of the rate of a worker alone")
     if stabiliser.momentum_from_center:
         parts.append(f"{stabiliser.momentum_from_center:g} of the momentum from the center")
     if groups := stabiliser.groups:

@@ -40,7 +40,16 @@ from tests.unit.deepspark_ops.train.worker.rates.test_measured_rates import meas
             [],
         ),
         ({"strategy": "sync"}, "strategy sync, 8 workers; tau 1; rate_scale 4: ", ["at most 4 of 8 by the"]),
-        ({"overlap": True}, "strategy easgd, 8 workers; ", ["rate_scale 10: "]),
+        (
+            {"overlap": True},
+            "strategy easgd, 8 workers; ",
+            ["; overlap with tau 1: stable up to 0.56 of the rate of a worker alone; ", "rate_scale 10: "],
+        ),
+        (
+            {"overlap": True, "n_workers": 2, "comm_period": 4, "conv": ""},
+            "strategy easgd, 2 workers; ",
+            ["; tau 4; overlap with tau 4: stable up to 0.073 of the rate of a worker alone; rate_scale 3: "],
+        ),
         ({"n_workers": 1}, "rate_scale 1: one worker runs Caffe's own schedule", []),
     ],
 )
@@ -51,6 +60,7 @@ def test_the_start_says_how_workers_exchange(
     assert line.startswith(begin)
     assert all(part in line for part in parts)
     assert "\n" not in line
+    assert ("overlap" in line) == ("overlap" in options)
 
 
 def test_a_history_that_is_no_movement_has_none_from_the_center(tmp_path: Path) -> None:
