@@ -28,29 +28,24 @@ from tests.paths import ROOT
 pytestmark = pytest.mark.airflow
 
 
-def test_airflow_lists_the_provider_of_an_installed_package(tmp_path: Path) -> None:
-    environment = installed_package(tmp_path)
-    command = [sys.executable, "-m", "airflow", "providers", "list", "--output", "json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
-    listed = {one["package_name"]: one for one in json.loads(done.stdout[done.stdout.index("[{") :])}
-    assert listed["deepspark"]["version"] == "9.9"
-    assert listed["deepspark"]["description"].startswith("Caffe nets trained by Spark workers")
-
-
 MANAGER = """
 import json
 from airflow.providers_manager import ProvidersManager
 manager = ProvidersManager()
-print(json.dumps([manager.extra_links_class_names, [str(name) for name in manager.notification]]))
+listed = manager.providers["deepspark"]
+notifiers = [str(name) for name in manager.notification]
+print(json.dumps([listed.version, listed.data["description"], manager.extra_links_class_names, notifiers]))
 """
 
 
-def test_airflow_finds_the_links_and_the_notifier_by_the_provider(tmp_path: Path) -> None:
+def test_airflow_lists_the_provider_of_an_installed_package_with_its_links_and_its_notifier(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", MANAGER], env=installed_package(tmp_path), capture_output=True, text=True, check=True,
         timeout=120,
     )  # fmt: skip
-    links, notifiers = json.loads(done.stdout.splitlines()[-1])
+    listed_version, description, links, notifiers = json.loads(done.stdout.splitlines()[-1])
+    assert listed_version == "9.9"
+    assert description.startswith("Caffe nets trained by Spark workers")
     # A class that Airflow cannot import is left out, with a warning.
     assert "deepspark_ops.operators.notices.notifier.DeepSparkNotifier" in notifiers
     registered = {f"{type(link).__module__}.{type(link).__name__}" for link in DeepSparkPlugin.operator_extra_links}

@@ -85,8 +85,8 @@ def start_stage(tmp_path: Path, application: str, argument: Path) -> subprocess.
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
-# A Python process without a handler ends by SIGTERM as by SIGKILL: its children hear of both ends in one way.
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_outlives_a_killed_task_process(tmp_path: Path, number: signal.Signals) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()

@@ -125,6 +125,7 @@ def assert_is(finished: Finished, unbroken: Finished) -> None:
     assert_same_state(finished.prepared.run.paths, unbroken.prepared.run.paths)
 
 
+@pytest.mark.long
 def test_the_worker_process_is_killed_and_the_same_command_goes_on_bit_for_bit(dataset: Path, tmp_path: Path) -> None:
     unbroken = run_in_process(config_for_solver(tmp_path / "unbroken", dataset, "Adam"))
     config = config_for_solver(tmp_path / "broken", dataset, "Adam", worker_tries=1)
