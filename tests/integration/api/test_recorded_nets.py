@@ -68,7 +68,9 @@ def set_params(net: Net, blobs: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "name", "variant"), [*NETS, *LAYERS], ids=lambda one: one if isinstance(one, str) else ""
+    ("file", "name", "variant"),
+    [*NETS[::2], *LAYERS[::2], *(pytest.param(*case, marks=pytest.mark.long) for case in (*NETS[1::2], *LAYERS[1::2]))],
+    ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_blobs_and_gradients_are_caffes(
     process: NetProcess, file: str, name: str, variant: dict[str, Any], monkeypatch: pytest.MonkeyPatch

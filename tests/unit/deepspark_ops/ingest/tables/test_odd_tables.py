@@ -1,7 +1,6 @@
 """Odd tables, the same in every format that has them: what ingestion makes of them, or says of them."""
 
 import codecs
-import itertools
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 
@@ -47,21 +46,22 @@ TIMES = {
     "in_a_zone": pa.array(HOURS, pa.timestamp("us", "UTC")),
     "days": pa.array([date(2024, 1, 1 + i) for i in range(N_ROWS)], pa.date32()),
 }
-IN_AVRO = {"microseconds", "in_a_zone", "days"}
-"""Of these the others are no type of Avro."""
 
 
 @pytest.mark.parametrize(
     ("ending", "time"),
-    [pair for pair in itertools.product(FORMATS, TIMES) if pair[0] != "avro" or pair[1] in IN_AVRO],
+    [*(("parquet", time) for time in TIMES), *((ending, "microseconds") for ending in FORMATS[1:]), ("avro", "days")],
 )
 def test_a_column_of_times_is_left_out(tmp_path, ending, time):
     manifest = trained_on(tmp_path, ending, table(t=TIMES[time]))
     assert (manifest.n_samples, features_of(manifest)) == (N_ROWS, ["a", "b"])
 
 
-@pytest.mark.parametrize("ending", ["parquet", "orc", "csv", "avro"])  # JSON has no times
-@pytest.mark.parametrize("option", ["label_column", "feature_columns", "group_column", "weight_column", "id_column"])
+@pytest.mark.parametrize(
+    ("ending", "option"),  # JSON has no times
+    [("parquet", "label_column"), ("orc", "feature_columns"), ("csv", "group_column"), ("avro", "weight_column"),
+     ("parquet", "id_column")],
+)  # fmt: skip
 def test_a_column_of_times_that_is_named_is_refused_as_such(tmp_path, ending, option):
     with pytest.raises(ConfigError, match=f'^{option}: column "t" holds dates or times'):
         trained_on(tmp_path, ending, table(t=TIMES["microseconds"]), **{option: "t"})
@@ -79,8 +79,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path, ending):
     assert (manifest.table.id, features_of(manifest)) == ("id", ["a", "b"])
 
 
-@pytest.mark.parametrize("ending", FORMATS)
-@pytest.mark.parametrize("label", [0, 4, "cat", 2.5])
+@pytest.mark.parametrize(
+    ("ending", "label"), [("parquet", 0), ("orc", 4), ("csv", "cat"), ("jsonl", 2.5), ("avro", "cat"), ("csv", 4)]
+)
 def test_labels_that_are_all_the_same_are_warned_of_and_of_nothing_else(tmp_path, ending, label):
     manifest = trained_on(tmp_path, ending, table(label=[label] * N_ROWS))
     assert manifest.warnings == {"one_label": 1}
