@@ -47,7 +47,7 @@ def kill_server(running: RunningExchange, index: int = 0) -> None:
     wait_until(lambda: running.restarts > before and running.pids[index] != pid, "a new server")
 
 
-@pytest.mark.parametrize(("transport", "n_servers"), [("socket", 1), ("socket", 2), ("shm", 1)])
+@pytest.mark.parametrize(("transport", "n_servers"), [("socket", 2), ("shm", 1)])
 def test_one_workers_run_is_the_same_although_the_server_is_killed(
     tmp_path: Path, transport: str, n_servers: int
 ) -> None:
