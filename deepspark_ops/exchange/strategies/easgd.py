@@ -103,19 +103,14 @@ class Easgd(Elastic):
         """See ``Strategy``; two workers keep their momentum: with a moving rate of 0.45 the share gains nothing."""
         if n_workers == 1:
             return super().for_workers(n_workers)
-        if self.is_papers:
+        if self.variant == PAPER:
             return replace(self, momentum_from_center=0.0, measured_rates=False, center_weight=1.0)
         return replace(self, momentum_from_center=0.0, measured_rates=False) if n_workers == 2 else self
 
     @property
-    def is_papers(self) -> bool:
-        """Whether the unchanged algorithm of the paper runs."""
-        return self.variant == PAPER
-
-    @property
     def exchanges_behind_look_ahead(self) -> bool:
         """See ``Strategy``."""
-        return self.is_papers
+        return self.variant == PAPER
 
     def weight_of_center(self, n_workers: int) -> float:
         """See ``Strategy``."""
@@ -127,11 +122,11 @@ class Easgd(Elastic):
 
     def rate_factor(self, n_workers: int) -> float:
         """Return p + m without a limit: large factors have a long warm-up, and measured curvature bounds the rate."""
-        return 1.0 if self.is_papers else 1.0 / self.progress_per_step(n_workers)
+        return 1.0 if self.variant == PAPER else 1.0 / self.progress_per_step(n_workers)
 
     def default_moving_rate(self, n_workers: int) -> float:
         """Return 0.3 also for many workers: a heavy center moves by less, from sixteen workers on by 2.4/p."""
-        if self.is_papers:
+        if self.variant == PAPER:
             return BETA / n_workers  # its beta / p
         return 0.3 if self.weight_of_center(n_workers) > 1.0 else super().default_moving_rate(n_workers)
 
