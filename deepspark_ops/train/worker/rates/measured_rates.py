@@ -73,9 +73,6 @@ class MeasuredRates:
 
     Used by one thread. The curvatures are kept. The factors follow the rate of each step, since the rate warms up and
     falls between two measurements.
-
-    Attributes:
-        n_gradients: Gradients computed for the measurements.
     """
 
     def __init__(
@@ -95,7 +92,6 @@ class MeasuredRates:
                 steps, so that no rate is raised.
             state: A result of ``state`` in an earlier life of the run. A state of other groups counts as none.
         """
-        self.n_gradients = 0
         self._groups = tuple(groups)
         self._spans = [[slice(entry.offset, entry.stop) for entry in group.entries] for group in groups]
         self._momentum = momentum
@@ -135,7 +131,6 @@ class MeasuredRates:
             params: Parameters of the measurement; not written.
         """
         gradient = step_of(params)
-        self.n_gradients += 1
         for number in range(len(self._groups)):
             curvature, row = self._measured(number, step_of, params, gradient), self._rows[number]
             row[1:] = *row[2:], curvature
@@ -173,7 +168,6 @@ class MeasuredRates:
             with np.errstate(invalid="ignore"):
                 direction = (there - here) / np.float32(DISTANCE * length)
             norm = float(np.linalg.norm(direction))
-            self.n_gradients += 1
         self._directions[number] = direction if 0.0 < norm < np.inf else None
         return norm
 

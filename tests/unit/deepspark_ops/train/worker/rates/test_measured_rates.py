@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -88,19 +89,19 @@ def test_a_rate_is_raised_to_half_of_momentums_bound_and_lowered_to_nine_tenths(
     largest: float, expected: float
 ) -> None:
     """At most four times the run's rate, at least the solver's own."""
-    rates, params = measures(), PARAMS.copy()
-    rates.measure(slope(largest), params)
+    rates, params, step_of = measures(), PARAMS.copy(), Mock(side_effect=slope(largest))
+    rates.measure(step_of, params)
     assert factor(rates) == pytest.approx(expected, rel=0.12)
     assert np.array_equal(params, PARAMS)
-    assert rates.n_gradients == 4
+    assert step_of.call_count == 4
 
 
 def test_a_later_measurement_goes_on_where_the_one_before_has_ended() -> None:
-    rates, step_of = measures(most=100.0), slope(BEARS / 20)
+    rates, step_of = measures(most=100.0), Mock(side_effect=slope(BEARS / 20))
     for _ in range(5):
         rates.measure(step_of, PARAMS)
     assert factor(rates) == pytest.approx(10.0, rel=1e-3)
-    assert rates.n_gradients == 4 + 4 * 3
+    assert step_of.call_count == 4 + 4 * 3
 
 
 def test_a_rate_is_raised_by_the_steepest_measurement_and_lowered_by_the_flatter_of_two() -> None:
@@ -150,8 +151,9 @@ def test_each_group_has_the_curvature_of_its_own_blobs() -> None:
     products = (ParamEntry("ip", 0, N_OTHERS, (N_OWN,)),)
     groups = [RateGroup("other layers", others), RateGroup("inner products", products, 8.0)]
     rates = MeasuredRates(groups, momentum=MOMENTUM)
-    rates.measure(slope(BEARS / 8), PARAMS)
-    assert rates.n_gradients == 7
+    step_of = Mock(side_effect=slope(BEARS / 8))
+    rates.measure(step_of, PARAMS)
+    assert step_of.call_count == 7
     (steep,), (flat,) = rates.curvatures
     assert (steep, flat) == (pytest.approx(1e4, rel=0.05), pytest.approx(BEARS / 8, rel=0.05))
     bound = 0.9 * 2 * (1 + MOMENTUM) / 1e4
