@@ -132,6 +132,8 @@ class JobLog:
             how = f"signal {number}"
             if number == signal.SIGKILL:
                 how += " (killed; was the machine out of memory?)"
+            elif number == signal.SIGTERM:
+                how += " (ended from outside: by a person who stopped the run, a time limit, or the host)"
             elif number == signal.SIGBUS:
                 how += (
                     f" (a bus error: a file that it read, mostly an LMDB, was cut short meanwhile, or its disk fails;"

@@ -52,6 +52,7 @@ class KnownRun:
         strategy: Strategy in the form; None if unknown.
         note: Note of the run in Airflow; empty without a note.
         dag_run: Id of the DAG run, for a run of a DAG run with several runs; else empty.
+        failed_task: Id of a task that failed in a failed run; None without such a task.
         waited_s: Seconds between start and end in which the run waited for other runs: not part of the duration.
     """
 
@@ -67,6 +68,7 @@ class KnownRun:
     name: str = ""
     solver: str | None = None
     strategy: str | None = None
+    failed_task: str | None = None
     waited_s: float = 0.0
     is_trial: bool = False
     note: str = ""
@@ -133,7 +135,7 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted
         "solver": solver,
         "strategy": strategy,
         "outcome": BY_HAND if is_promoted and read.outcome != PROMOTED else read.outcome,
-        "error": read.error if state == "failed" else None,
+        "error": (read.error or _reason(run)) if state == "failed" else None,
         "note": run.note or None,
         "seconds": None if run.began is None else max(0.0, ended - run.began - run.waited_s),
         "when": run.when,
@@ -145,6 +147,13 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted
 def with_curve(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with the points of the curve, [clock, loss], in place of their text."""
     return {**row, "curve": json.loads(row["curve"])}
+
+
+def _reason(run: KnownRun) -> str:
+    """Return the reason of a failed run whose tasks noted no message."""
+    if run.failed_task is None:
+        return "no task failed: a person stopped the run, or the run's time limit ended the run"
+    return f"task {run.failed_task} failed without a message; the task's log has its last lines"
 
 
 def _state(run: KnownRun, summary: RunSummary) -> str:

@@ -30,14 +30,14 @@ _OPERATION: Final = (
 )  # fmt: skip
 """Options about the place, safety and supervision of a run; none changes the training."""
 _REPORTING: Final = (
-    "display", "debug_info", "test_interval", "test_initialization", "test_compute_loss", "average_loss", "snapshot",
-    "snapshot_format", "snapshot_diff", "snapshot_after_train",
+    "display", "debug_info", "test_iter", "test_interval", "test_initialization", "test_compute_loss", "average_loss",
+    "snapshot", "snapshot_format", "snapshot_diff", "snapshot_after_train",
 )  # fmt: skip
 """Fields of a solver about logs, tests and snapshots."""
 _NOT_SHOWN: Final = frozenset(
-    ("dataset digest", "net digest", "overrides", *_OPERATION, *(f"solver: {field}" for field in _REPORTING))
+    ("dataset digest", "net digest", "solver", "overrides", *_OPERATION, *(f"solver: {field}" for field in _REPORTING))
 )
-"""Besides: digests, and the text of the overrides, for each of its fields is a setting of the solver."""
+"""Besides: digests, and the solver's file and overrides, for each field of both is a setting."""
 _SHUFFLES: Final = 999
 _SAME: Final = 1e-9
 """Difference of two coefficients by rounding."""

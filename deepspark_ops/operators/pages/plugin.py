@@ -40,7 +40,7 @@ from deepspark_ops.operators.pages.addresses import (
 from deepspark_ops.operators.predict import DeepSparkPredictOperator
 from deepspark_ops.operators.promote import DeepSparkDecideOperator, DeepSparkPromoteOperator
 from deepspark_ops.operators.simulate import DeepSparkSimulateTrialsOperator
-from deepspark_ops.operators.tasks import run_note
+from deepspark_ops.operators.tasks import marked_run, run_note
 from deepspark_ops.operators.tasks.installation import site_path
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.operators.train import DeepSparkTrainOperator
@@ -236,7 +236,7 @@ class DeepSparkPlugin(AirflowPlugin):
         ModelLink(),
         SparkUiLink(),
     ]
-    listeners = [run_note]  # noqa: RUF012
+    listeners = [marked_run, run_note]  # noqa: RUF012
 
 
 def plugin_of_folder() -> type[DeepSparkPlugin] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -110,11 +111,41 @@ def test_the_note_of_a_run_is_airflows(session: Session) -> None:
     assert airflow_runs.read_run("d", "none") is None
 
 
+def add_task(session: Session, **fields: Any) -> None:
+    """Add a task of a run of DAG ``d`` to the database."""
+    from airflow.models.taskinstance import TaskInstance
+
+    values = {
+        "dag_id": "d", "map_index": -1, "operator": "DeepSparkCheckOperator", "pool": "default_pool", "pool_slots": 1,
+        "try_number": 1, "max_tries": 0, "priority_weight": 1, "queue": "q", "custom_operator_name": "",
+        "executor_config": {},
+    } | fields  # fmt: skip
+    columns = set(TaskInstance.__table__.columns.keys())
+    session.execute(
+        insert(TaskInstance.__table__).values({key: value for key, value in values.items() if key in columns})
+    )
+
+
+def test_a_failed_run_has_its_failed_task_and_a_task_that_a_person_marked_does_not_count(session: Session) -> None:
+    from airflow.models.dagrun import DagRun
+
+    moment = datetime(2026, 11, 23, tzinfo=UTC)
+    states = {"killed": "failed", "stopped": "failed", "goes_on": "running"}
+    for run, state in states.items():
+        session.add(DagRun(dag_id="d", run_id=run, run_type="manual", run_after=moment, state=state))
+    session.flush()
+    add_task(session, run_id="killed", task_id="check", state="failed")
+    add_task(session, run_id="killed", task_id="train", state="upstream_failed", try_number=0)
+    add_task(session, run_id="stopped", task_id="export", state="failed", try_number=0)
+    add_task(session, run_id="goes_on", task_id="check", state="failed")
+    runs = {run.run: run.failed_task for run in airflow_runs.RunRows().read(["d"])}
+    assert runs == {"killed": "check", "stopped": None, "goes_on": None}
+
+
 def test_tasks_have_the_stage_of_their_operator_and_a_part_of_a_dag_run_is_found_by_its_first_task(
     session: Session,
 ) -> None:
     from airflow.models.dagrun import DagRun
-    from airflow.models.taskinstance import TaskInstance
 
     moment = datetime(2026, 11, 23, tzinfo=UTC)
     session.add(DagRun(dag_id="d", run_id="m__1", run_type="manual", run_after=moment, state="running"))
@@ -124,15 +155,7 @@ def test_tasks_have_the_stage_of_their_operator_and_a_part_of_a_dag_run_is_found
         ("each", 0, "DeepSparkTrainOperator", "failed"), ("each", 1, "DeepSparkTrainOperator", "success"),
     ]  # fmt: skip
     for task, index, operator, state in rows:
-        values = {
-            "dag_id": "d", "run_id": "m__1", "task_id": task, "map_index": index, "operator": operator,
-            "state": state, "pool": "default_pool", "pool_slots": 1, "try_number": 1, "max_tries": 0,
-            "priority_weight": 1, "queue": "q", "custom_operator_name": "", "executor_config": {},
-        }  # fmt: skip
-        columns = set(TaskInstance.__table__.columns.keys())
-        session.execute(
-            insert(TaskInstance.__table__).values({key: value for key, value in values.items() if key in columns})
-        )
+        add_task(session, run_id="m__1", task_id=task, map_index=index, operator=operator, state=state)
     whole = airflow_runs.read_run("d", "m__1")
     assert whole is not None
     stages = {name: (task.stage, task.state) for name, task in whole.tasks.items()}

@@ -178,9 +178,17 @@ def _read_rows(session: Session, keys: Sequence[int], stamps: Mapping[int, tuple
         DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_after, DagRun.start_date, DagRun.end_date,
         DagRun.run_type, DagRun.triggering_user_name, DagRun.conf,
     )  # fmt: skip
+    # A task that a person marked as failed before its first try did not fail.
+    failed = (
+        select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id)
+        .where(DagRun.state == "failed", TaskInstance.state == "failed", TaskInstance.try_number > 0)
+        .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
+    )
     runs = {}
     for start in range(0, len(keys), _ROWS_AT_ONCE):
-        chosen = select(*columns).where(DagRun.id.in_(keys[start : start + _ROWS_AT_ONCE]))
+        are_chosen = DagRun.id.in_(keys[start : start + _ROWS_AT_ONCE])
+        failed_tasks = {(dag, run): task for dag, run, task in session.execute(failed.where(are_chosen))}
+        chosen = select(*columns).where(are_chosen)
         for key, dag, run, state, when, began, ended, kind, user, conf in session.execute(chosen):
             runs[key] = KnownRun(
                 dag,
@@ -194,6 +202,7 @@ def _read_rows(session: Session, keys: Sequence[int], stamps: Mapping[int, tuple
                 name=_form_text(conf, "name") or "",
                 solver=_file_name(_form_text(conf, "solver")),
                 strategy=_form_text(conf, "strategy"),
+                failed_task=failed_tasks.get((dag, run)),
                 note=str(stamps[key][-1] or ""),
             )
     return runs

@@ -97,7 +97,7 @@ class OverviewPage:
         if earlier is not None and earlier[0] == present:
             return earlier[1]
         summary = RunSummary(net=row["net"], dataset_digest=row["dataset_digest"])
-        settings = settings_of(folder, summary)
+        settings = settings_of(folder, summary) | {"dataset": row["dataset"] or ""}  # its name, not its place
         with self._lock:
             if len(self._settings) >= _SETTINGS_KEPT:
                 self._settings.clear()

@@ -74,7 +74,7 @@ def test_failure_without_a_message_says_how_it_ended() -> None:
         == "stage train ended with exit code 3 and left no message; its last line: half way"
     )
     assert "signal 9 (killed; was the machine out of memory?)" in str(log.failure("train", -9))
-    assert "signal 15" in str(log.failure("train", 143))
+    assert "signal 15 (ended from outside: by a person who stopped the run" in str(log.failure("train", 143))
 
 
 def test_what_was_ended_on_purpose_is_not_a_failure_of_the_stage() -> None:

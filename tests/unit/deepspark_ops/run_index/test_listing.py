@@ -100,6 +100,14 @@ def test_a_failed_run_alone_has_an_error_and_the_error_is_searched():
     assert chosen([failed, *ROWS], RunQuery(search="a.prototxt")) == [failed]
 
 
+def test_a_failed_run_without_a_message_has_a_reason_too():
+    stopped = KnownRun("d", "s", "failed")
+    killed = KnownRun("d", "k", "failed", failed_task="check")
+    errors = [row_of(run, summary, now=1.0)["error"] for run in (stopped, killed) for summary in (None, RunSummary())]
+    assert errors[0] == errors[1] == "no task failed: a person stopped the run, or the run's time limit ended the run"
+    assert errors[2] == errors[3] == "task check failed without a message; the task's log has its last lines"
+
+
 def test_a_run_without_files_has_name_solver_and_strategy_of_its_form():
     refused = KnownRun("d", "r", "failed", name="paper", solver="a_solver.prototxt", strategy="sync")
     empty = row_of(refused, RunSummary(), now=500.0)

@@ -125,7 +125,8 @@ def test_the_p_value_of_many_runs_is_that_of_the_usual_tests():
 
 def test_many_runs_are_before_few_runs_of_a_stronger_coefficient():
     accuracies = [0.5 + 0.01 * run for run in range(12)]
-    settings = [{"lr": str(run), "tau": str(run) if run < 3 else ""} for run in (1, 0, *range(2, 12))]
+    rates = (1, 0, *range(2, 12))
+    settings = [{"lr": str(rate), "tau": str(run) if run < 3 else ""} for run, rate in enumerate(rates)]
     columns = run_columns([figures_row(accuracy) for accuracy in accuracies], settings)
     ordered = correlations(columns, "accuracy")
     assert [(one.setting, one.n_runs) for one in ordered] == [("lr", 12), ("tau", 3)]
@@ -148,8 +149,8 @@ def test_the_strongest_setting_is_first_and_too_few_runs_have_no_correlation():
 def test_a_text_of_its_own_in_most_runs_explains_nothing():
     rows = [figures_row(value) for value in (0.5, 0.6, 0.7, 0.8)]
     settings = [
-        {"solver": solver, "strategy": strategy, "overrides": f"base_lr: {strategy}"}
-        for solver, strategy in (("a", "x"), ("b", "x"), ("c", "y"), ("c", "y"))
+        {"net": net, "strategy": strategy, "overrides": f"base_lr: {strategy}"}
+        for net, strategy in (("a", "x"), ("b", "x"), ("c", "y"), ("c", "y"))
     ]
     columns = run_columns(rows, settings)
     assert "overrides" not in {column.name for column in columns}  # each field of the text is a setting of the solver

@@ -95,5 +95,6 @@ def test_note_fits_into_airflows_column(session) -> None:
     assert run.note == "x" * 1000
 
 
-def test_plugin_has_the_listener() -> None:
-    assert [listener.__name__ for listener in DeepSparkPlugin.listeners] == ["deepspark_ops.operators.tasks.run_note"]
+def test_plugin_has_the_listeners() -> None:
+    names = [listener.__name__ for listener in DeepSparkPlugin.listeners]
+    assert names == ["deepspark_ops.operators.tasks.marked_run", "deepspark_ops.operators.tasks.run_note"]
