@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server import launch
 from deepspark_ops.exchange.server.launch import start_exchange
-from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule
+from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule, Wait
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from tests.paths import ROOT
 from tests.unit.deepspark_ops.exchange.exchange_run import N_PARAMS, make_settings
@@ -60,8 +61,10 @@ def test_no_worker_waits_for_a_slow_disk_and_snapshots_are_of_their_moment(
         link.join(0)
         local = link.pull()
         while not isinstance(answer := link.request_grant(2), Finished):
-            if not isinstance(answer, Grant):
+            if isinstance(answer, Wait):
+                time.sleep(answer.seconds)  # as a worker does
                 continue
+            assert isinstance(answer, Grant)
             if answer.state_for:
                 link.send_state(answer.state_for, {}, {})
             if answer.count:

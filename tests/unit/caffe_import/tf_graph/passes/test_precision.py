@@ -70,8 +70,16 @@ CONVOLVED = {
 }  # fmt: skip
 
 
-@on_either_kind
-@pytest.mark.parametrize("case", list(CONVOLVED))
+@pytest.mark.usefixtures("_kernels")
+@pytest.mark.parametrize(
+    ("case", "precision", "_kernels"),
+    # The types differ in their kernels' sums alone: a plain convolution and one by taps show those of float16.
+    [
+        *((case, "bfloat16", kernels) for case in CONVOLVED for kernels in ("as the device does", "float32 kernels")),
+        *((case, "float16", "as the device does") for case in ("plain", "by taps")),
+    ],
+    indirect=["_kernels"],
+)
 def test_a_convolution_is_the_sum_of_rounded_values_rounded(case: str, precision: Precision) -> None:
     options, slow, bottom, weights = CONVOLVED[case]
     run = check_layer(
