@@ -215,8 +215,10 @@ def test_one_worker_is_never_rounded(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run.local, center)
 
 
-@pytest.mark.parametrize(("transport", "n_servers"), [("socket", 1), ("socket", 2), ("shm", 1)])
-@pytest.mark.parametrize("options", [{}, {"block_momentum": 0.5}])
+@pytest.mark.parametrize(
+    ("transport", "n_servers", "options"),
+    [("socket", 1, {}), ("socket", 2, {"block_momentum": 0.5}), ("shm", 1, {"block_momentum": 0.5})],
+)
 def test_rounds_agree_with_the_slow_reference(
     tmp_path: Path, transport: str, n_servers: int, options: dict[str, float]
 ) -> None:

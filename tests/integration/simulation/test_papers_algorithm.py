@@ -76,9 +76,10 @@ def play_beside(paper: PaperRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalLink, "exchange", pushed)
 
 
-@pytest.mark.parametrize("tau", [1, 3])
-@pytest.mark.parametrize("n_workers", [2, 5])
-@pytest.mark.parametrize(("solver_type", "momentum"), [("SGD", 0.0), ("Nesterov", MOMENTUM)])
+@pytest.mark.parametrize(
+    ("solver_type", "momentum", "n_workers", "tau"),
+    [("SGD", 0.0, 2, 1), ("SGD", 0.0, 5, 3), ("Nesterov", MOMENTUM, 2, 3), ("Nesterov", MOMENTUM, 5, 1)],
+)
 def test_every_step_and_exchange_is_the_papers(
     solver_type: str, momentum: float, n_workers: int, tau: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
