@@ -17,6 +17,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.exchange.center.buffers import aligned_vector
+from deepspark_ops.exchange.comm_period import CommPeriod
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
@@ -55,7 +56,7 @@ def measuring_model(folder: Path, *, n_workers: int, iter_size: int = 1) -> TfMo
 
 
 def stabiliser_of(model: TfModel, folder: Path) -> Stabiliser:
-    plan = stabiliser_plan(measuring_run(folder, n_workers=3))
+    plan = stabiliser_plan(measuring_run(folder, n_workers=3), CommPeriod(1))
     return Stabiliser(plan, model, lambda clock: RATE * SCALE, lambda clock: RATE)
 
 

@@ -269,8 +269,8 @@ def falls_of_rates(old_rates: Vector, rates: Vector) -> Vector:
     return np.divide(rates, old_rates, out=falls, where=rates < (1.0 - LEAST_FALL) * old_rates)
 
 
-def stabiliser_plan(run: Run, comm_period: CommPeriod | None = None) -> StabiliserPlan:
-    """Return the plan of the stabiliser of a run's workers; ``comm_period`` is a worker's tau, None for tau 1."""
+def stabiliser_plan(run: Run, comm_period: CommPeriod) -> StabiliserPlan:
+    """Return the plan of the stabiliser of a run's workers; ``comm_period`` is a worker's tau."""
     plan, p = plan_strategy(run.config), run.config.n_workers
     is_nesterov = run.solver.type == "Nesterov"
     has_velocity = RULES[run.solver.type].rate_in_history and run.solver.momentum > 0  # the history is the last step
@@ -278,7 +278,7 @@ def stabiliser_plan(run: Run, comm_period: CommPeriod | None = None) -> Stabilis
     exchange_of = partial(
         OverlappedExchange,
         n_workers=p,
-        momentum=run.solver.momentum,
+        momentum=0.0 if run.solver.type == "AdaDelta" else run.solver.momentum,  # AdaDelta's is the decay of squares
         moving_rate=plan.moving_rate or plan.running.default_moving_rate(p),
         center_share=plan.running.center_share(ExchangeContext(p)),
         momentum_from_center=share,
@@ -286,8 +286,7 @@ def stabiliser_plan(run: Run, comm_period: CommPeriod | None = None) -> Stabilis
     )
 
     def stable_share() -> float:
-        tau = comm_period.value if comm_period else 1
-        return overlap_stable_share(exchange_of(comm_period=tau)) if run.config.overlap else 1.0
+        return overlap_stable_share(exchange_of(comm_period=comm_period.value)) if run.config.overlap else 1.0
 
     return StabiliserPlan(
         n_workers=p,

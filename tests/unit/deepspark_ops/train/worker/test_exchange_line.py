@@ -50,6 +50,11 @@ from tests.unit.deepspark_ops.train.worker.rates.test_measured_rates import meas
             "strategy easgd, 2 workers; ",
             ["; tau 4; overlap with tau 4: stable up to 0.073 of the rate of a worker alone; rate_scale 3: "],
         ),
+        (
+            {"overlap": True, "n_workers": 2, "solver": 'type: "AdaDelta"'},
+            "strategy easgd, 2 workers; ",
+            ["; overlap with tau 1: stable up to 0.72 of the rate of a worker alone; "],
+        ),
         ({"n_workers": 1}, "rate_scale 1: one worker runs Caffe's own schedule", []),
     ],
 )

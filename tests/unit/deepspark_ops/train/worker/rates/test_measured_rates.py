@@ -231,7 +231,7 @@ def test_inner_products_beside_convolutions_are_a_group_of_their_own(tmp_path: P
     run = measuring_run(tmp_path)
     assert entry_names(run) == {"other layers": ["conv[0]", "conv[1]"], "inner products": ["ip[0]", "ip[1]"]}
     assert [group.most for group in rate_groups(run)] == [1.0, 8.0]
-    plan = stabiliser_plan(run)
+    plan = stabiliser_plan(run, CommPeriod(1))
     assert plan.groups == rate_groups(run)
     assert plan.momentum == pytest.approx(0.9)
     assert entry_names(measuring_run(tmp_path, bias=0))["inner products"] == ["ip[0]"]
