@@ -25,6 +25,7 @@ Point = tuple[float, float]
 MAX_POINTS = 240
 """More points than this on one line are averaged in bins; the page stays small and the line readable."""
 MAX_TITLED_POINTS = 120
+MAX_TABLE_ROWS = 12
 MAX_NUMBERED_CLASSES = 30
 MAX_VECTOR_CLASSES = 60
 
@@ -32,6 +33,7 @@ _DIGIT_WIDTH, _WIDE = 0.7, 1.0
 """Widths of a bold digit, and of a bold M, G or sign, in font sizes: DejaVu Sans, the widest font, has 0.696, 0.995."""
 _LARGEST_FONT = 13.0
 _MINUS = "\u2212"
+_NONE = "\u2013"
 _LEGIBLE_FONT = 8.0
 _SMALLEST_FONT = 5.0
 """A number that would be smaller than this is left to the cell's title."""
@@ -415,6 +417,28 @@ def grouped(value: float) -> str:
         '12,000'
     """
     return f"{value:,.0f}" if abs(value) >= 1 or value == 0 else f"{value:g}"
+
+
+def line_table(lines: Sequence[Line], *, x_label: str, y_format: Callable[[float], str]) -> str:
+    """Return the values of a chart's lines as a folded table with at most ``MAX_TABLE_ROWS`` evenly spread rows.
+
+    Args:
+        lines: As of ``line_chart``. A line's value in a row is that of the line's last point up to the row.
+        x_label: Name of the x axis.
+        y_format: Text of a y value.
+    """
+    xs = sorted({x for line in lines for x, _ in line.points})
+    places = np.linspace(0, len(xs) - 1, min(len(xs), MAX_TABLE_ROWS)).round().astype(int)
+    heads = "".join(f'<th scope="col" class="number">{escape(line.name)}</th>' for line in lines)
+    parts = [
+        '<details class="values"><summary>as a table</summary><div class="wide" tabindex="0"><table>'
+        f'<thead><tr><th scope="col">{escape(x_label)}</th>{heads}</tr></thead><tbody>'
+    ]
+    for x in (xs[place] for place in places):
+        reached = [[y for at, y in line.points if at <= x] for line in lines]
+        cells = "".join(f'<td class="number">{escape(y_format(ys[-1])) if ys else _NONE}</td>' for ys in reached)
+        parts.append(f'<tr><th scope="row">{grouped(x)}</th>{cells}</tr>')
+    return "".join([*parts, "</tbody></table></div></details>"])
 
 
 def share_tick(value: float) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from jinja2 import Template
 from markupsafe import Markup
 
-from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_chart, share_tick
+from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_chart, line_table, share_tick
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
@@ -252,10 +252,11 @@ def _card(
     title: str, lines: Sequence[Line], legend: Sequence[Line], *, wants_log: bool = False, is_share: bool = False
 ) -> Card:
     y_format = share_tick if is_share else _number_text
+    x_label = "clock, minibatches"
     chart = line_chart(
-        lines, label=title, x_label="clock, minibatches", y_format=y_format, wants_log=wants_log, width=500, height=240
+        lines, label=title, x_label=x_label, y_format=y_format, wants_log=wants_log, width=500, height=240
     )
-    return Card(title, Markup(chart), legend)
+    return Card(title, Markup(chart + line_table(lines, x_label=x_label, y_format=y_format)), legend)
 
 
 def _number_text(value: float) -> str:

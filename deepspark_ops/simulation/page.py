@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from statistics import fmean
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 from jinja2 import Template
 from markupsafe import Markup
 
-from deepspark_ops.evaluate.charts import Band, Line, grouped, line_chart, share_tick
+from deepspark_ops.evaluate.charts import Band, Line, grouped, line_chart, line_table, share_tick
 from deepspark_ops.evaluate.report import N_COLOURS
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.planning.plan_view import duration
@@ -92,11 +92,10 @@ def _charts(report: SimulationReport, groups: Sequence[Group], styles: dict[str,
             text = f"target {value_text(report, report.target)}"
             lines.append(Line(text, [(0.0, report.target), (last, report.target)], "target"))
         title = f"{report.figure} over {over}"
-        chart = line_chart(
-            lines, label=title, x_label=x_label, y_format=lambda value: _axis_text(report, value), width=500,
-            height=300, bands=bands,
-        )  # fmt: skip
-        charts.append({"title": title, "chart": Markup(chart)})
+        y_format = partial(_axis_text, report)
+        chart = line_chart(lines, label=title, x_label=x_label, y_format=y_format, width=500, height=300, bands=bands)
+        table = line_table(lines, x_label=x_label, y_format=y_format)
+        charts.append({"title": title, "chart": Markup(chart + table)})
     return charts
 
 

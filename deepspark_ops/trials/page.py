@@ -10,7 +10,7 @@ from typing import Any, Final
 from jinja2 import Template
 from markupsafe import Markup
 
-from deepspark_ops.evaluate.charts import Line, grouped, line_chart, share_tick
+from deepspark_ops.evaluate.charts import Line, grouped, line_chart, line_table, share_tick
 from deepspark_ops.evaluate.report import N_COLOURS
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.page_templates import template_environment
@@ -156,5 +156,6 @@ def _charts(
                 lines, label=title, x_label=x_label, y_format=share_tick,
                 width=500, height=280,
             )  # fmt: skip
-            charts.append({"title": title, "chart": Markup(chart)})
+            table = line_table(lines, x_label=x_label, y_format=share_tick)
+            charts.append({"title": title, "chart": Markup(chart + table)})
     return charts

@@ -6,6 +6,7 @@
   const pollMs = Number(body.dataset.pollMs);
   const LONGEST_LINE = 3000; // points that came one by one; past this the whole run is asked for again, thinned out
   const MARKS_DRAWN = 60;
+  const TABLE_ROWS = 12;
   // Okabe and Ito's colours, told apart by people with any colour vision; lines past the eighth differ by their dashes.
   const COLOURS = {
     light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#7a5195", "#5a6b7b"],
@@ -223,11 +224,14 @@
       plot.className = "plot";
       plot.tabIndex = 0;
       plot.setAttribute("role", "img");
-      box.append(title, plot);
+      const table = document.createElement("details");
+      table.append(Object.assign(document.createElement("summary"), { textContent: "as a table" }));
+      table.addEventListener("toggle", () => tabulate(made));
+      box.append(title, plot, table);
       // In their order, whichever has values first.
       const all = document.getElementById(chart.is_first ? "charts" : "more_charts");
       all.insertBefore(box, [...all.children].find((other) => Number(other.dataset.place) > Number(box.dataset.place)) ?? null);
-      made = { chart, box, plot, isDrawn: false };
+      made = { chart, box, plot, table, isDrawn: false };
       charts.set(chart.name, made);
       plot.addEventListener("keydown", onKey);
     }
@@ -290,12 +294,35 @@
     event.preventDefault();
   }
 
+  const valueText = (value, chart) => value === null ? "no number" : chart.unit === "share" ? `${(100 * value).toFixed(1)} %` : String(Number(value.toPrecision(4)));
+
   function describe(made) {
-    const last = linesOf(made.chart.name).slice(0, 6).map((line) => {
-      const value = line.value[line.value.length - 1];
-      return `${line.name} ${value === null ? "no number" : made.chart.unit === "share" ? `${(100 * value).toFixed(1)} %` : Number(value.toPrecision(4))}`;
-    });
+    const last = linesOf(made.chart.name).slice(0, 6).map((line) => `${line.name} ${valueText(line.value[line.value.length - 1], made.chart)}`);
     made.plot.setAttribute("aria-label", `${made.chart.title}. Last values: ${last.join(", ")}`);
+    tabulate(made);
+  }
+
+  // The chart's values as a table, at evenly spread places: each line's last value up to the place.
+  function tabulate({ chart, table }) {
+    if (!table.open) return;
+    const drawn = linesOf(chart.name).map(byClock).map((line) => ({ name: line.name, x: along(line), value: line.value }));
+    const all = [...new Set(drawn.flatMap((line) => line.x))].sort((one, other) => one - other);
+    const places = all.filter((_, at) => Math.floor(((at + 1) * TABLE_ROWS) / all.length) > Math.floor((at * TABLE_ROWS) / all.length));
+    const cell = (name, text, scope) => { const made = document.createElement(name); made.textContent = text; made.className = "n"; if (scope) made.scope = scope; return made; };
+    const row = (cells) => { const made = document.createElement("tr"); made.append(...cells); return made; };
+    const head = row([axisTitle(), ...drawn.map((line) => line.name)].map((text) => cell("th", text, "col")));
+    const rows = places.map((place) => row([cell("th", Number(place.toPrecision(6)).toLocaleString("en"), "row"), ...drawn.map((line) => {
+      const at = line.x.findLastIndex((x) => x <= place);
+      return cell("td", at < 0 ? "\u2013" : valueText(line.value[at], chart));
+    })]));
+    const made = document.createElement("table");
+    made.append(head, ...rows);
+    const wide = document.createElement("div");
+    wide.className = "wide";
+    wide.tabIndex = 0;
+    wide.append(made);
+    table.querySelector("div")?.remove();
+    table.append(wide);
   }
 
   function suitsLog() {

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 
 from deepspark_ops.evaluate.charts import (
+    MAX_TABLE_ROWS,
     Line,
     confusion_chart,
     difference_chart,
     line_chart,
+    line_table,
     log_ticks,
     nice_ticks,
+    share_tick,
     thin_out,
 )
 
@@ -180,3 +183,19 @@ def test_the_x_axis_names_the_ticks_that_are_given() -> None:
         [Line("a", points, "line-0")], label="x", x_label="workers", y_format=str, has_log_x=True, x_ticks=(1, 2, 4, 32)
     )
     assert re.findall(r'text-anchor="middle">(\d+)<', svg) == ["1", "2", "4"]
+
+
+def test_a_charts_table_has_the_last_value_of_each_line_up_to_the_row() -> None:
+    lines = [
+        Line("all <", [(float(x), x / 100) for x in range(0, 101)], "line-0"),
+        Line("late", [(60.0, 0.5)], "line-1"),
+    ]
+    table = ET.fromstring(line_table(lines, x_label="clock", y_format=share_tick))
+    rows = [[cell.text for cell in row] for row in table.iter("tr")]
+    assert rows[0] == ["clock", "all <", "late"]
+    assert len(rows) == 1 + MAX_TABLE_ROWS
+    assert (rows[1], rows[-1]) == (["0", "0 %", "\u2013"], ["100", "100 %", "50 %"])
+    for x, whole, late in rows[1:]:
+        assert (whole, late) == (f"{x} %", "50 %" if int(x) >= 60 else "\u2013")
+    few = ET.fromstring(line_table(lines[1:], x_label="clock", y_format=share_tick))
+    assert [[cell.text for cell in row] for row in few.iter("tr")][1:] == [["60", "50 %"]]
