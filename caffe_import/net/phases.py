@@ -46,7 +46,7 @@ def _makers(net: caffe_pb2.NetParameter) -> dict[str, str]:
 
 def _is_kept(layer: caffe_pb2.LayerParameter, state: caffe_pb2.NetState) -> bool:
     if len(layer.include) > 0 and len(layer.exclude) > 0:
-        msg = f'layer "{layer.name}" has include and exclude rules; it can have one kind only'
+        msg = f'layer "{layer.name}" has include and exclude rules; keep the rules of one kind'
         raise NetError(msg, layer=layer.name)
     if len(layer.include) > 0:
         return any(meets_rule(state, rule) for rule in layer.include)

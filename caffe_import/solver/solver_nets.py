@@ -138,7 +138,11 @@ def _occurrence_of(layer: str, net: caffe_pb2.NetParameter, state: caffe_pb2.Net
     phase: Phase = "TRAIN" if state.phase == caffe_pb2.TRAIN else "TEST"
     for index, message in enumerate(named):
         single_layer_net = caffe_pb2.NetParameter(layer=[message], state=net.state)
-        if len(filter_layers(single_layer_net, phase=phase, level=state.level, stages=tuple(state.stage)).layer):
+        try:
+            kept = filter_layers(single_layer_net, phase=phase, level=state.level, stages=tuple(state.stage)).layer
+        except NetError:
+            return index  # the layer to blame: it has rules of both kinds
+        if len(kept):
             return index
     return 0
 

@@ -294,7 +294,7 @@ def _work_folder(output: DataPath, *, is_local: bool) -> Iterator[DataPath]:
                 remove_unnamed(output)
             work = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=output))
         except OSError as error:
-            msg = f"output={output}: {error.strerror or error}"
+            msg = f"output={output}: {error.strerror or error}; give a folder that can be written"
             raise ConfigError(msg) from error
         try:
             yield work

@@ -323,7 +323,7 @@ def read_manifest(split_folder: DataPath) -> DatasetManifest:
         if split_folder.is_dir():
             is_named = path.name != _SPLIT_MANIFEST
             missing = f"no {path.name} here" if is_named else f"no {MANIFEST_NAME} beside it that names it"
-        msg = f'{split_folder}: {missing}; run task "ingest" (an ingestion that did not finish leaves none)'
+        msg = f'{split_folder}: {missing}; give the OUTPUT of a finished ingestion, or run task "ingest"'
         raise DataError(msg) from error
     try:
         return DatasetManifest.model_validate_json(content)

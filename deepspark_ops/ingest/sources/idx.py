@@ -104,7 +104,9 @@ def find_labels(source: DataPath, labels: DataPath | None) -> DataPath:
     candidates = [source.with_name(usual), source.with_name(usual.removesuffix(".gz")), source.with_name(usual + ".gz")]
     label_path = next((path for path in candidates if path != source and path.is_file()), None)
     if label_path is None:
-        msg = f"{source}: no label file {usual} beside it; give labels"
+        is_misnamed = usual == source.name
+        beside = "the name is not IMAGES-images-idx3-ubyte" if is_misnamed else f"no label file {usual} beside it"
+        msg = f"{source}: {beside}; give the file of images, and labels if their file has another name"
         raise ConfigError(msg)
     return label_path
 

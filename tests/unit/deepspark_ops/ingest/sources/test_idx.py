@@ -42,10 +42,14 @@ def test_labels_are_found_gzipped_or_not_beside_the_images(tmp_path):
     packed = plain.rename(tmp_path / "t-labels-idx1-ubyte.gz")
     assert find_labels(images, None) == packed
     packed.unlink()
-    with pytest.raises(ConfigError, match="no label file t-labels-idx1-ubyte beside it; give labels"):
+    with pytest.raises(
+        ConfigError, match="no label file t-labels-idx1-ubyte beside it; give the file of images, and labels"
+    ):
         find_labels(images, None)
     with pytest.raises(ConfigError, match="no such file"):
         find_labels(images, tmp_path / "gone")
+    with pytest.raises(ConfigError, match="the name is not IMAGES-images-idx3-ubyte; give the file of images"):
+        find_labels(packed, None)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
