@@ -399,6 +399,9 @@ class IngestConfig(SourceConfig):
         if self.shards is not None and self.samples_per_shard != usual:
             msg = f"shards={self.shards}, samples_per_shard={self.samples_per_shard}: give one of them"
             raise ValueError(msg)
+        if self.output == self.source:
+            msg = f"output={self.output}: is the source, too; give another folder"
+            raise ValueError(msg)
         if self.deduplicate_across and not self.deduplicate:
             msg = "deduplicate_across=true: says more about deduplicate, which is not set; give both"
             raise ValueError(msg)

@@ -12,6 +12,7 @@ from caffe_import.files.regular_file import open_regular, regular_bytes
 from deepspark_ops.config.shared_options.bundle_formats import CAFFE, SAVED_MODEL
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
+from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitRule
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.stores.store_path import DataPath
@@ -276,7 +277,9 @@ def parse_manifest(bundle: Path) -> BundleManifest:
     try:
         return BundleManifest.model_validate_json(regular_bytes(path))
     except FileNotFoundError as error:
-        msg = f'{bundle}: no {MANIFEST_NAME}, so no complete bundle; run "deepspark export" first'
+        of_run = RunPaths(bundle).bundle
+        remedy = f"give {of_run}" if (of_run / MANIFEST_NAME).is_file() else 'run "deepspark export" first'
+        msg = f"{bundle}: no {MANIFEST_NAME}, so no complete bundle; {remedy}"
         raise DataError(msg) from error
     except ValidationError as error:
         first = error.errors()[0]

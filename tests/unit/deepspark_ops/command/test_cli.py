@@ -115,6 +115,10 @@ BAD_INPUT = [
         "IngestConfig: resize_height=8, resize_width=0: give both or neither",
     ),
     (
+        ["ingest", "pictures", "--output", "pictures"],
+        "IngestConfig: output=pictures: is the source, too; give another folder",
+    ),
+    (
         ["ingest", "list.txt", "--output", "o", "--shard-format", "csv"],
         "shard_format='csv': Input should be 'lmdb' or 'hdf5'",
     ),
@@ -373,6 +377,15 @@ def test_run_without_weights_starts_no_process(folder, jobs, command):
     result = invoke(command, "run")
     assert (result.exit_code, jobs) == (2, [])
     assert result.stderr.startswith(f"error: run_dir={folder}/run: no snapshot in snapshots/; training has not")
+
+
+def test_a_run_in_place_of_its_bundle_is_refused_with_the_bundles_path(folder):
+    arguments = ["predict", "run", "pictures", "--output", "p.parquet"]
+    expected = f"error: {folder}/run: no manifest.json, so no complete bundle; "
+    assert invoke(*arguments).stderr == f'{expected}run "deepspark export" first\n'
+    (folder / "run" / "bundle").mkdir(parents=True)
+    (folder / "run" / "bundle" / "manifest.json").touch()
+    assert invoke(*arguments).stderr == f"{expected}give {folder}/run/bundle\n"
 
 
 def test_evaluate_prints_the_figures(folder, jobs):
