@@ -62,17 +62,17 @@ class Page:
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression of JavaScript; a promise is waited for."""
-        found = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, (expression, found)
-        return found["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, (expression, answer)
+        return answer["result"].get("value")
 
     def wait_until(self, expression: str, timeout_s: float = 120.0) -> Any:
         """Wait until an expression is true, and return its value; true for an element."""
         deadline = time.monotonic() + timeout_s
-        asked = f"Promise.resolve({expression}).then(value => value?.nodeType ? true : value)"  # a node has no value
+        awaited = f"Promise.resolve({expression}).then(value => value?.nodeType ? true : value)"  # a node has no value
         while True:
             with suppress(AssertionError):  # while one document goes and the next comes
-                if value := self.evaluate(asked):
+                if value := self.evaluate(awaited):
                     return value
             if time.monotonic() > deadline:
                 msg = f"not within {timeout_s:g} s: {expression}; the page: {self.text()[:2000]}; {self.troubles}"
@@ -132,7 +132,7 @@ class Page:
 def find_chromium() -> str | None:
     """Return the browser of this machine, None if it has none."""
     return next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
     )
 
 

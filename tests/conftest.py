@@ -91,7 +91,7 @@ class _EndOfAirflow:
 
     def __init__(self, config: pytest.Config) -> None:
         self._session = config.stash[_AIRFLOW_SESSION]
-        self._left: set[str] = set()
+        self._remaining: set[str] = set()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._expect(item.nodeid for item in session.items)
@@ -101,13 +101,13 @@ class _EndOfAirflow:
         self._expect(ids)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        if nodeid in self._left:
-            self._left.remove(nodeid)
-            if not self._left:
+        if nodeid in self._remaining:
+            self._remaining.remove(nodeid)
+            if not self._remaining:
                 self._session.begin_end()
 
     def _expect(self, ids: Iterable[str]) -> None:
-        self._left.update(name for name in ids if name.startswith("tests/e2e/"))
+        self._remaining.update(name for name in ids if name.startswith("tests/e2e/"))
 
 
 @pytest.hookimpl(trylast=True)
@@ -120,7 +120,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
         session.config.get_terminal_writer().line(f"\nFAILED at the end of the shared Airflow: {trouble}", red=True)
     if session.exitstatus == pytest.ExitCode.TESTS_FAILED and shared.was_started:
-        session.config.get_terminal_writer().line(f"\nLogs and runs of the shared Airflow: {shared.kept()}")
+        session.config.get_terminal_writer().line(
+            f"\nLogs and runs of the shared Airflow: {shared.folder_of_failures()}"
+        )
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -130,8 +132,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Look for examples in the packages' docstrings alone: of the tests' files, half of all, only tests are read."""
-    found = yield
-    return [collector for collector in found if type(collector) is pytest.Module]
+    collectors = yield
+    return [collector for collector in collectors if type(collector) is pytest.Module]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

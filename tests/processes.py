@@ -20,11 +20,11 @@ from tests.paths import ROOT
 
 def answer_of_module(module: str, *arguments: str) -> dict[str, Any]:
     """Run a module of the tests in a process of its own and return the JSON object that it prints."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    answer: dict[str, Any] = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr[-4000:]
+    answer: dict[str, Any] = json.loads(completed.stdout)
     return answer
 
 
@@ -55,17 +55,17 @@ def descendants(pid: int) -> dict[int, list[str]]:
             except OSError:
                 continue  # ended while we looked
             parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-    found = {pid}
-    while grown := {child for child, parent in parents.items() if parent in found} - found:
-        found |= grown
-    return {one: commands[one] for one in found if one in commands}
+    pids = {pid}
+    while grown := {child for child, parent in parents.items() if parent in pids} - pids:
+        pids |= grown
+    return {pid_: commands[pid_] for pid_ in pids if pid_ in commands}
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], object], event: str, timeout_s: float = 60.0) -> None:
     """Return when the condition holds; fail with what was waited for if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {event}"
         time.sleep(0.01)
 
 
@@ -75,7 +75,7 @@ def http_server(
     *,
     log: Path,
     answers_at: str,
-    what: str,
+    server_name: str,
     timeout_s: float = 180.0,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
@@ -97,7 +97,7 @@ def http_server(
     with log.open("wb") as out:
         server = subprocess.Popen(command(port), stdout=out, stderr=out, cwd=cwd, env=env, start_new_session=True)
     try:
-        wait_until(lambda: _is_up(url + answers_at) or server.poll() is not None, what, timeout_s=timeout_s)
+        wait_until(lambda: _is_up(url + answers_at) or server.poll() is not None, server_name, timeout_s=timeout_s)
         assert server.poll() is None, log.read_text()[-4000:]
         yield url
     finally:

@@ -35,9 +35,9 @@ def jvm_options() -> str:
 def write_archive(path: Path) -> None:
     """Run a small Spark application and have its JVM write the classes that it loaded."""
     with TemporaryDirectory() as folder:
-        application, made = Path(folder, "application.py"), Path(folder, "classes.jsa")
+        application, archive = Path(folder, "application.py"), Path(folder, "classes.jsa")
         application.write_text(APPLICATION)
-        options = f"{JVM_OPTIONS} -Xlog:disable -XX:ArchiveClassesAtExit={made}"
+        options = f"{JVM_OPTIONS} -Xlog:disable -XX:ArchiveClassesAtExit={archive}"
         command = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]", "--conf"]
         subprocess.run(
             [*command, "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR", str(application)],
@@ -45,7 +45,7 @@ def write_archive(path: Path) -> None:
             stdin=subprocess.DEVNULL, check=True,
         )  # fmt: skip
         part = path.with_suffix(f".{os.getpid()}")
-        part.write_bytes(made.read_bytes())
+        part.write_bytes(archive.read_bytes())
         part.replace(path)
 
 

@@ -26,11 +26,11 @@ def make_special(kind: str, path: Path) -> Iterator[Path]:
             case "device":
                 path.symlink_to("/dev/zero")
             case "socket":
-                here = os.open(path.parent, os.O_RDONLY)
+                folder = os.open(path.parent, os.O_RDONLY)
                 try:  # an address has at most 107 bytes, a test's folder often more
-                    listener.bind(f"/proc/self/fd/{here}/{path.name}")
+                    listener.bind(f"/proc/self/fd/{folder}/{path.name}")
                 finally:
-                    os.close(here)
+                    os.close(folder)
             case "folder":
                 path.mkdir()
             case _:

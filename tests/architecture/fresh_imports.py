@@ -21,12 +21,12 @@ def loaded_packages(first: str, statements: Sequence[str]) -> dict[str, set[str]
     Raises:
         AssertionError: A statement raised; the message has its traceback.
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", __name__],
         input=json.dumps([first, *statements]), cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return {statement: set(names) for statement, names in json.loads(done.stdout).items()}
+    assert completed.returncode == 0, completed.stderr
+    return {statement: set(names) for statement, names in json.loads(completed.stdout).items()}
 
 
 def _in_a_fork(statement: str) -> list[str]:
@@ -47,6 +47,6 @@ def _in_a_fork(statement: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    before, *given = json.load(sys.stdin)
-    exec(before, {})
-    json.dump({statement: _in_a_fork(statement) for statement in given}, sys.stdout)
+    first, *statements = json.load(sys.stdin)
+    exec(first, {})
+    json.dump({statement: _in_a_fork(statement) for statement in statements}, sys.stdout)

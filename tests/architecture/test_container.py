@@ -88,39 +88,43 @@ def run_script(role: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_settings_are_those_of_the_cluster_page_with_a_secret_that_stays(tmp_path: Path) -> None:
-    done = run_script("settings", tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run_script("settings", tmp_path)
+    assert completed.returncode == 0, completed.stderr
     file = tmp_path / "spark-conf" / "spark-defaults.conf"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     page = (ROOT / "docs" / "guides" / "cluster.md").read_text(encoding="utf-8").partition("\n## Encryption\n")[2]
-    wanted = dict(re.findall(r"^    (spark\.\S+) (.*)$", page, re.MULTILINE))
+    expected = dict(re.findall(r"^    (spark\.\S+) (.*)$", page, re.MULTILINE))
     settings = dict(line.split(" ", 1) for line in file.read_text().splitlines())
     secret = settings.pop("spark.authenticate.secret")
-    wanted.pop("spark.authenticate.secret")
+    expected.pop("spark.authenticate.secret")
     assert re.fullmatch("[0-9a-f]{64}", secret)
-    assert settings == wanted
-    before = file.read_text()
+    assert settings == expected
+    old_settings = file.read_text()
     run_script("settings", tmp_path)
-    assert file.read_text() == before
+    assert file.read_text() == old_settings
 
 
 def test_an_unknown_role_is_refused(tmp_path: Path) -> None:
-    done = run_script("wrong", tmp_path)
-    assert done.returncode == 2
-    assert 'found "wrong"; give settings, master, worker, airflow or executor' in done.stderr
+    completed = run_script("wrong", tmp_path)
+    assert completed.returncode == 2
+    assert 'found "wrong"; give settings, master, worker, airflow or executor' in completed.stderr
 
 
 def test_an_executor_of_kubernetes_starts_with_what_the_driver_says(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     java.chmod(0o700)
-    said = {
+    variables = {
         "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078", "SPARK_EXECUTOR_ID": "3",
         "SPARK_EXECUTOR_CORES": "1", "SPARK_EXECUTOR_MEMORY": "1g", "SPARK_APPLICATION_ID": "spark-1",
         "SPARK_EXECUTOR_POD_IP": "10.0.0.2", "SPARK_EXECUTOR_POD_NAME": "pod-3", "SPARK_RESOURCE_PROFILE_ID": "0",
         "SPARK_JAVA_OPT_10": "-Dlast=1", "SPARK_JAVA_OPT_9": "-Dspark.authenticate=true", "SPARK_JAVA_OPT_0": "-Da=b c",
     }  # fmt: skip
-    environment = {**os.environ, **said, "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        **variables,
+        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     started = subprocess.run([SCRIPT, "executor"], env=environment, capture_output=True, text=True, check=False)
     words = started.stdout.splitlines()
     assert words[:5] == ["-Da=b c", "-Dspark.authenticate=true", "-Dlast=1", "-Xms1g", "-Xmx1g"], started.stderr
@@ -130,7 +134,7 @@ def test_an_executor_of_kubernetes_starts_with_what_the_driver_says(tmp_path: Pa
     assert f"{backend.replace('.', '/')}.class" in zipfile.ZipFile(archive).namelist()
     arguments = words[words.index(backend) + 1 :]
     assert dict(zip(arguments[::2], arguments[1::2], strict=True)) == {
-        "--driver-url": said["SPARK_DRIVER_URL"], "--executor-id": "3", "--cores": "1", "--app-id": "spark-1",
+        "--driver-url": variables["SPARK_DRIVER_URL"], "--executor-id": "3", "--cores": "1", "--app-id": "spark-1",
         "--hostname": "10.0.0.2", "--resourceProfileId": "0", "--podName": "pod-3",
     }  # fmt: skip
 

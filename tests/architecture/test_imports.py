@@ -102,5 +102,5 @@ def test_dag_and_plugin_files_load_airflow_alone(file: Path, with_airflow: dict[
 def test_import_contracts_hold() -> None:
     tool = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
     assert tool is not None
-    done = subprocess.run([tool], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    completed = subprocess.run([tool], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stdout

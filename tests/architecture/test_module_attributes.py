@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.paths import ROOT
 from tests.unimported_files import excluded_marks, marks_of_file
 
-OWN = ("caffe_import", "deepspark_ops", "tests", "benchmarks")
+PACKAGES = ("caffe_import", "deepspark_ops", "tests", "benchmarks")
 
 
 @cache
@@ -23,7 +23,7 @@ def tree_of(path: Path) -> ast.Module:
 def module_path(name: str) -> Path | None:
     """Return the file of an own module; None for a package, a name in a module, and a module that protobuf makes."""
     path = ROOT / f"{name.replace('.', '/')}.py"
-    is_own = name.split(".")[0] in OWN and not name.endswith("_pb2")
+    is_own = name.split(".")[0] in PACKAGES and not name.endswith("_pb2")
     return path if is_own and path.is_file() else None
 
 
@@ -47,7 +47,7 @@ def attributes_of(path: Path) -> frozenset[str] | None:
 def imported_modules(nodes: Sequence[ast.AST]) -> dict[str, Path]:
     """Return name -> file of the own module that an import binds to the name, and that nothing else binds."""
     modules: dict[str, Path | None] = {}
-    others = set()
+    non_modules = set()
     for node in nodes:
         match node:
             case ast.Import(names=aliases):
@@ -55,8 +55,8 @@ def imported_modules(nodes: Sequence[ast.AST]) -> dict[str, Path]:
             case ast.ImportFrom(module=str(package), names=aliases, level=0):
                 modules |= {alias.asname or alias.name: module_path(f"{package}.{alias.name}") for alias in aliases}
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
-                others.add(name)
-    return {name: path for name, path in modules.items() if path is not None and name not in others}
+                non_modules.add(name)
+    return {name: path for name, path in modules.items() if path is not None and name not in non_modules}
 
 
 def missing_attributes(tree: ast.Module) -> Iterator[str]:

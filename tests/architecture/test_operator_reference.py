@@ -17,9 +17,11 @@ def test_the_stub_is_what_the_operators_take() -> None:
     named = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
     for kind in operators.classes():
         (constructor,) = (node for node in named[kind.__name__].body if isinstance(node, ast.FunctionDef))
-        arguments = {one.arg for one in constructor.args.kwonlyargs} - {"task_id"}
-        taken = {one.name for one in inspect.signature(kind.__init__).parameters.values() if one.kind == 3}
-        assert taken <= arguments <= taken | {"conn_id"}
+        arguments = {argument.arg for argument in constructor.args.kwonlyargs} - {"task_id"}
+        parameter_names = {
+            parameter.name for parameter in inspect.signature(kind.__init__).parameters.values() if parameter.kind == 3
+        }
+        assert parameter_names <= arguments <= parameter_names | {"conn_id"}
 
 
 def test_every_argument_in_the_reference_is_described() -> None:

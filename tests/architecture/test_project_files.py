@@ -27,10 +27,10 @@ TOP_LEVEL = {
 def tracked_files() -> list[str]:
     if shutil.which("git") is None:
         pytest.skip("no git: what is tracked is unknown")
-    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
+    completed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if completed.returncode:
         pytest.skip("not a git checkout: what is tracked is unknown")
-    return done.stdout.splitlines()
+    return completed.stdout.splitlines()
 
 
 def test_top_level_is_the_agreed_one() -> None:
@@ -103,13 +103,13 @@ def test_lock_holds_every_dependency_in_the_range_asked_for(lock: str) -> None:
     pins: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==([^ ;\\]+)", text, re.MULTILINE):
         pins.setdefault(canonicalize_name(name), set()).add(version)
-    wanted = map(Requirement, dependencies(IN_LOCK[lock]) if lock in IN_LOCK else group_dependencies())
-    for requirement in wanted:
+    requirements = map(Requirement, dependencies(IN_LOCK[lock]) if lock in IN_LOCK else group_dependencies())
+    for requirement in requirements:
         if requirement.name == "deepspark":  # an extra that is made of others
             continue
-        found = pins.get(canonicalize_name(requirement.name), set())
-        assert found, f"{requirement.name} is not in {lock}; run: make lock"
-        assert all(requirement.specifier.contains(version) for version in found), f"{requirement}: {found}"
+        versions = pins.get(canonicalize_name(requirement.name), set())
+        assert versions, f"{requirement.name} is not in {lock}; run: make lock"
+        assert all(requirement.specifier.contains(version) for version in versions), f"{requirement}: {versions}"
     assert text.count("--hash=sha256:") > len(pins)
 
 

@@ -36,11 +36,11 @@ reveal_type(ds.export(run))
 @pytest.mark.long
 def test_mypy_knows_the_arguments_and_results(tmp_path: Path) -> None:
     (tmp_path / "typed.py").write_text(TYPED)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "mypy", str(tmp_path / "typed.py")],
         cwd=ROOT, env={**os.environ, "MYPYPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    lines = [line.partition("typed.py:")[2] for line in done.stdout.splitlines() if "typed.py:" in line]
+    lines = [line.partition("typed.py:")[2] for line in completed.stdout.splitlines() if "typed.py:" in line]
     assert [line.partition(": note: Revealed type is ")[2] for line in lines if "Revealed" in line] == [
         '"deepspark_ops.api.results.run.Run"', '"deepspark_ops.api.results.bundle.Bundle"',
     ]  # fmt: skip

@@ -54,9 +54,9 @@ def commands(page: Path) -> list[list[str]]:
 
 @cache
 def help_of(stage: str) -> str:
-    done = CliRunner().invoke(cli.app, [stage, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    result = CliRunner().invoke(cli.app, [stage, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 @pytest.mark.parametrize(

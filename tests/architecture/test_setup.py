@@ -40,20 +40,20 @@ def set_up(clone: Path, kind: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_tools_need_no_java(clone: Path) -> None:
-    done = set_up(clone, "tools")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    completed = set_up(clone, "tools")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("kind", ["run", "test"])
 def test_what_runs_spark_needs_java(clone: Path, kind: str) -> None:
-    done = set_up(clone, kind)
-    assert done.returncode == 1
-    assert "no-java is Java of unknown version; Spark needs 17 or newer" in done.stderr
+    completed = set_up(clone, kind)
+    assert completed.returncode == 1
+    assert "no-java is Java of unknown version; Spark needs 17 or newer" in completed.stderr
 
 
 def test_unknown_kind_is_refused_by_name(clone: Path) -> None:
-    done = set_up(clone, "dev")
-    assert (done.returncode, done.stderr) == (2, 'setup: found "dev"; give run, tools or test\n')
+    completed = set_up(clone, "dev")
+    assert (completed.returncode, completed.stderr) == (2, 'setup: found "dev"; give run, tools or test\n')
 
 
 FAKE_UV = """#!/bin/bash
@@ -88,12 +88,12 @@ def test_in_a_log_lines_say_at_intervals_how_far_the_installation_is(clone: Path
     with begin(clone, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        told = [process.stdout.readline() for _ in range(3)]
+        lines = [process.stdout.readline() for _ in range(3)]
         (clone / "go-on").touch()
-        told += process.stdout.readlines()
+        lines += process.stdout.readlines()
     assert process.returncode == 0
     assert "less than a minute" not in first
-    assert {re.sub(r"\d+ s: \d", "N s: N", line) for line in told} == {
+    assert {re.sub(r"\d+ s: \d", "N s: N", line) for line in lines} == {
         "Resolved 160 packages\n",
         "setup: still installing after N s: N packages are unpacked\n",
     }
@@ -103,14 +103,14 @@ def test_in_a_log_lines_say_at_intervals_how_far_the_installation_is(clone: Path
 def test_a_terminal_shows_uvs_own_progress(clone: Path) -> None:
     needs_packages(clone)
     (clone / "go-on").touch()
-    ours, theirs = os.openpty()
-    with begin(clone, stderr=theirs) as process:
-        told, _ = process.communicate(timeout=60)
-    os.close(theirs)
+    terminal, stderr = os.openpty()
+    with begin(clone, stderr=stderr) as process:
+        output, _ = process.communicate(timeout=60)
+    os.close(stderr)
     assert process.returncode == 0
-    assert "bars on a terminal" in os.read(ours, 10_000).decode()
-    os.close(ours)
-    assert "still installing" not in told
+    assert "bars on a terminal" in os.read(terminal, 10_000).decode()
+    os.close(terminal)
+    assert "still installing" not in output
 
 
 def test_an_installation_that_fails_ends_the_set_up_and_leaves_no_stamp(clone: Path) -> None:

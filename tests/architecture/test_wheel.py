@@ -34,8 +34,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
             shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
     command = [sys.executable, "-m", "pip", "wheel", *options, str(folder / "checkout")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
     (path,) = folder.glob("deepspark-*.whl")
     return zipfile.ZipFile(path)
 
@@ -91,12 +91,14 @@ def test_plugin_is_an_entry_point_by_its_own_name(wheel: zipfile.ZipFile) -> Non
 
 
 def test_frameworks_are_wanted_by_extras_alone(wheel: zipfile.ZipFile) -> None:
-    wanted = HeaderParser().parsestr(metadata(wheel, "METADATA")).get_all("Requires-Dist", [])
+    requirements = HeaderParser().parsestr(metadata(wheel, "METADATA")).get_all("Requires-Dist", [])
     for framework in ("apache-airflow", "pyspark", "tensorflow"):
-        lines = [line for line in wanted if line.startswith(framework)]
+        lines = [line for line in requirements if line.startswith(framework)]
         assert lines
         assert all("extra ==" in line for line in lines), lines
-    assert not [line for line in wanted if "==" in line.partition(";")[0]], "exact versions are the lock files' alone"
+    assert not [line for line in requirements if "==" in line.partition(";")[0]], (
+        "exact versions are the lock files' alone"
+    )
 
 
 def test_installed_beside_no_checkout_it_finds_its_own_files(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
@@ -106,7 +108,7 @@ def test_installed_beside_no_checkout_it_finds_its_own_files(wheel: zipfile.ZipF
         "print(deepspark_ops.__file__, len(load_cases(RECORDED_CASES)))"
     )
     # -P and the path: this checkout, which the tests run in, must not be what is found.
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-P", "-c", code],
         cwd=tmp_path,
         env={"PYTHONPATH": str(tmp_path / "site"), "PATH": "/usr/bin:/bin"},
@@ -114,8 +116,8 @@ def test_installed_beside_no_checkout_it_finds_its_own_files(wheel: zipfile.ZipF
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    where, count = done.stdout.split()
+    assert completed.returncode == 0, completed.stderr
+    where, count = completed.stdout.split()
     assert where == str(tmp_path / "site" / "deepspark_ops" / "__init__.py")
     assert int(count) > 200
 

@@ -9,7 +9,7 @@ It is shared: tests of other processes run DAGs in it at the same time. So each 
 ``deepspark_retrain`` has one active run at a time and starts paused, as every DAG with a schedule. Its scheduled and
 asset-triggered runs train the model ``retrained`` (keep_airflow.py), which is test_retrain_dag.py's, and wait for
 approval; a run that another test triggers there with a conf of its own waits for its turn. Unpause with
-``airflow.unpause`` and leave it so. ``airflow.told()`` is what notifiers were told.
+``airflow.unpause`` and leave it so. ``airflow.notices()`` lists the events of notifiers.
 
 Runs cost most of the suite's time: what a test only reads comes from ``finished_runs.py``, made once for all processes
 by ``airflow.once``. Airflow has three users, ``admin``, ``user``, who may trigger, and ``viewer``, who may only read:
@@ -52,7 +52,7 @@ from deepspark_ops.operators.pages.addresses import run_url
 from deepspark_ops.operators.tasks.run_plan import safe_run_id
 from deepspark_ops.run_paths import write_text_whole
 from tests.browser import Page
-from tests.e2e.keep_airflow import TOLD, environment
+from tests.e2e.keep_airflow import NOTICES, environment
 from tests.e2e.shared_airflow import locked
 from tests.paths import ROOT
 
@@ -102,8 +102,8 @@ class AirflowInstance:
 
     def send_event(self, asset: str, extra: dict[str, Any]) -> None:
         """Send an event of an Asset, as its page lets a person do."""
-        (known,) = [row for row in self.api().call("GET", "/assets")["assets"] if row["name"] == asset]
-        self.api().call("POST", "/assets/events", {"asset_id": known["id"], "extra": extra})
+        (row,) = [row for row in self.api().call("GET", "/assets")["assets"] if row["name"] == asset]
+        self.api().call("POST", "/assets/events", {"asset_id": row["id"], "extra": extra})
 
     def await_run(self, dag_id: str, is_it: Callable[[dict[str, Any]], bool], timeout_s: float = RUN_S) -> DagRun:
         """Wait until Airflow has made a run that ``is_it`` takes, by the API's answer about it, and return it."""
@@ -113,8 +113,8 @@ class AirflowInstance:
             for run in runs:
                 if is_it(run):
                     return DagRun(self, dag_id, str(run["dag_run_id"]))
-            known = [(run["dag_run_id"], run["state"]) for run in runs]
-            assert time.monotonic() < deadline, f"no such run of {dag_id} within {timeout_s:g} s; there are {known}"
+            states = [(run["dag_run_id"], run["state"]) for run in runs]
+            assert time.monotonic() < deadline, f"no such run of {dag_id} within {timeout_s:g} s; there are {states}"
             time.sleep(_POLL_S)
 
     def once(self, name: str, make: Callable[[], _T]) -> _T:
@@ -131,9 +131,9 @@ class AirflowInstance:
         value: _T = json.loads(path.read_text())
         return value
 
-    def told(self) -> list[dict[str, str]]:
+    def notices(self) -> list[dict[str, str]]:
         """Return what the session's notifier was told: dag, run, event, reason, link."""
-        path = self.base / TOLD
+        path = self.base / NOTICES
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -185,16 +185,18 @@ class DagRun:
     def wait(self, state: str = "success", timeout_s: float = RUN_S) -> dict[str, Any]:
         """Wait for the end of the run, which has to be ``state``; return what Airflow says of it."""
         run = self._wait(lambda: (run := self.read())["state"] in OVER and run, f"end of {self.run_id}", timeout_s)
-        assert run["state"] == state, f"{self.dag_id} ended as {run['state']}; {self._told()}"
+        assert run["state"] == state, f"{self.dag_id} ended as {run['state']}; {self._state_text()}"
         return dict(run)
 
     def wait_task(self, task_id: str, *states: str, timeout_s: float = RUN_S) -> str:
         """Wait until a task is in one of ``states`` and return it; fails when the run is over before."""
 
         def state() -> str | None:
-            found = self.task_states().get(task_id)
-            assert found in states or self.read()["state"] not in OVER, f"{task_id} is {found}; {self._told()}"
-            return found if found in states else None
+            state_name = self.task_states().get(task_id)
+            assert state_name in states or self.read()["state"] not in OVER, (
+                f"{task_id} is {state_name}; {self._state_text()}"
+            )
+            return state_name if state_name in states else None
 
         return str(self._wait(state, f"task {task_id} in {states}", timeout_s))
 
@@ -214,28 +216,30 @@ class DagRun:
         asks again by another try: so this waits until the scheduler's log says that it has.
         """
         log = log_path(self.airflow.base / "airflow" / "logs" / "services", "scheduler")
-        seen = re.compile(rf"task_id=approve, run_id={re.escape(self.run_id)}, .*state=awaiting_input")
-        self._wait(lambda: seen.search(log.read_text()), "scheduler to see that approve waits", RUN_S)
+        is_awaited = re.compile(rf"task_id=approve, run_id={re.escape(self.run_id)}, .*state=awaiting_input")
+        self._wait(lambda: is_awaited.search(log.read_text()), "scheduler to see that approve waits", RUN_S)
         body = {"chosen_options": [option], "params_input": {"comment": comment}}
         self.airflow.api(user).call("PATCH", f"{self.path}/taskInstances/approve/-1/hitlDetails", body)
 
-    def told(self) -> list[tuple[str, str]]:
+    def notices(self) -> list[tuple[str, str]]:
         """Return the events of this run that notifiers were told, each with its reason."""
-        mine = [one for one in self.airflow.told() if (one["dag"], one["run"]) == (self.dag_id, self.run_id)]
-        return [(one["event"], one["reason"]) for one in mine]
+        mine = [
+            notice for notice in self.airflow.notices() if (notice["dag"], notice["run"]) == (self.dag_id, self.run_id)
+        ]
+        return [(notice["event"], notice["reason"]) for notice in mine]
 
     def leave_out(self, task_id: str) -> None:
         """Have a task that has not begun skipped, and so what follows it: no test looks at it in this run."""
         self.airflow.api().call("PATCH", f"{self.path}/taskInstances/{task_id}", {"new_state": "skipped"})
 
-    def _wait(self, found: Callable[[], Any], what: str, timeout_s: float) -> Any:
+    def _wait(self, condition: Callable[[], Any], event: str, timeout_s: float) -> Any:
         deadline = time.monotonic() + timeout_s
-        while not (value := found()):
-            assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}; {self._told()}"
+        while not (value := condition()):
+            assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {event}; {self._state_text()}"
             time.sleep(_POLL_S)
         return value
 
-    def _told(self) -> str:
+    def _state_text(self) -> str:
         states = self.task_states()
         failed = [task for task, state in states.items() if state in ("failed", "up_for_retry")]
         return f"tasks: {states}" + "".join(f"\n{task}:\n{self.log_text(task)[-6000:]}" for task in failed)

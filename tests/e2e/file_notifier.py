@@ -23,7 +23,7 @@ class FileNotifier(BaseNotifier):
         self.values = dict(TEMPLATES)
 
     def notify(self, context: Any) -> None:
-        told = {"dag": context["deepspark"].dag, "run": context["deepspark"].run, **self.values}
+        notice = {"dag": context["deepspark"].dag, "run": context["deepspark"].run, **self.values}
         with self.path.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(notice) + "\n")

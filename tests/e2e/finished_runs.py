@@ -63,8 +63,8 @@ def promoted_model(airflow: AirflowInstance, run: DagRun | None = None, name: st
     def make() -> str:
         bundle = (run or run_from_source(airflow)).folder
         options = ("--models", str(airflow.home / "models"), "--reason", "the first")
-        done = airflow.command("models", "promote", name, str(bundle), *options)
-        assert done.returncode == 0, done.stdout
+        completed = airflow.command("models", "promote", name, str(bundle), *options)
+        assert completed.returncode == 0, completed.stdout
         return name
 
     return airflow.once(f"model_{name}", make)

@@ -29,7 +29,7 @@ USERS = {"admin": "admin", "viewer": "viewer", "user": "user"}
 """Name -> role. A viewer may read all and trigger nothing; a user may trigger, too."""
 RETRAINED_MODEL = "retrained"
 """The model that the scheduled runs of deepspark_retrain train; ``retrain/`` in the folder holds its example."""
-TOLD = "told.jsonl"
+NOTICES = "told.jsonl"
 """What notifiers were told, in the folder."""
 STOP_S = 150.0
 _POLL_S = 0.2
@@ -37,9 +37,9 @@ _POLL_S = 0.2
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment in which ``deepspark ui`` and other commands use the session's folders."""
-    own = {name: value for name, value in os.environ.items() if name != VISIBLE}  # a worker in a thread sets it
+    variables = {name: value for name, value in os.environ.items() if name != VISIBLE}  # a worker in a thread sets it
     return {
-        **own,
+        **variables,
         "DEEPSPARK_AIRFLOW_HOME": str(folder / "airflow"),
         "DEEPSPARK_HOME": str(folder / "home"),
         "DEEPSPARK_RETRAIN_DEFAULTS": str(folder / "retrain.json"),
@@ -75,7 +75,7 @@ def write_settings(folder: Path) -> None:
     conf = example.conf(overrides="max_iter: 60 base_lr: 0.002", n_workers=1, model=RETRAINED_MODEL)
     asks = {"approval": True, "approval_timeout": "8 min"}
     (folder / "retrain.json").write_text(json.dumps({**conf, **asks}))
-    notifier = {"notifier": "tests.e2e.file_notifier.FileNotifier", "arguments": {"path": str(folder / TOLD)}}
+    notifier = {"notifier": "tests.e2e.file_notifier.FileNotifier", "arguments": {"path": str(folder / NOTICES)}}
     (folder / "notifiers.json").write_text(json.dumps(notifier))
 
 
@@ -114,10 +114,12 @@ def is_up(folder: Path, port: int) -> bool:
     if "Ctrl-C ends it" not in (folder / OUTPUT).read_text():
         return False
     try:
-        known = {dag["dag_id"] for dag in Api(port, folder / "airflow" / "passwords.json").call("GET", "/dags")["dags"]}
+        dag_ids = {
+            dag["dag_id"] for dag in Api(port, folder / "airflow" / "passwords.json").call("GET", "/dags")["dags"]
+        }
     except AirflowFailed:
         return False
-    return set(DAGS) <= known
+    return set(DAGS) <= dag_ids
 
 
 def troubles_of_end(process: subprocess.Popen[bytes], folder: Path, port: int) -> list[str]:
@@ -139,14 +141,16 @@ def troubles_of_end(process: subprocess.Popen[bytes], folder: Path, port: int) -
 
 def _processes_with(text: str) -> list[str]:
     """Return id and command of every process that has ``text`` in its environment; a zombie has none. Linux alone."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if text.encode() in (path / "environ").read_bytes():
-                found.append(f"{path.name} {(path / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()[:200]}")
+                processes.append(
+                    f"{path.name} {(path / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()[:200]}"
+                )
         except OSError:
             continue
-    return found
+    return processes
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ class AirflowSession:
         """Whether a test needed Airflow."""
         return (self._folder / KEEPER_LOCK).exists()
 
-    def kept(self) -> Path:
-        """Move the folder where it stays after the session, for whoever wants to know why a test failed."""
+    def folder_of_failures(self) -> Path:
+        """Move the folder to a place that outlives the session, to explain a failed test."""
         return Path(shutil.move(self._folder, tempfile.mkdtemp(prefix="deepspark-tests-failed-")))
 
 
@@ -115,11 +115,11 @@ def _start_keeper(folder: Path) -> None:
 def _await_ready(folder: Path) -> None:
     deadline = time.monotonic() + START_S
     while not (folder / READY).exists():
-        assert not (folder / ENDED).exists(), f"Airflow did not start; {_told(folder)}"
-        assert time.monotonic() < deadline, f"Airflow was not up within {START_S:g} s; {_told(folder)}"
+        assert not (folder / ENDED).exists(), f"Airflow did not start; {log_texts(folder)}"
+        assert time.monotonic() < deadline, f"Airflow was not up within {START_S:g} s; {log_texts(folder)}"
         time.sleep(_POLL_S)
 
 
-def _told(folder: Path) -> str:
+def log_texts(folder: Path) -> str:
     paths = [folder / name for name in ("keeper.log", OUTPUT, ENDED)]
     return "\n".join(f"{path.name}: {path.read_text()[-4000:]}" for path in paths if path.exists())

@@ -41,7 +41,9 @@ def test_a_person_reads_the_comparison_approves_and_the_version_is_promoted(
     assert note.endswith("; approved by admin (looks right)")
     decision = json.loads((run.folder / "decision.json").read_text())
     pointers = [json.loads(path.read_text()) for path in (airflow.home / "models").glob("*/production.json")]
-    assert [(found["who"], found["reason"]) for found in pointers if found["decision"] == decision] == [("admin", note)]
+    assert [(pointer["who"], pointer["reason"]) for pointer in pointers if pointer["decision"] == decision] == [
+        ("admin", note)
+    ]
 
 
 def waiting_run(airflow: AirflowInstance, example: SmallExample) -> DagRun:
@@ -58,8 +60,8 @@ def waiting_run(airflow: AirflowInstance, example: SmallExample) -> DagRun:
 def answer(page: Page, option: str, comment: str, *, figure: str) -> None:
     page.wait_until(f"{BUTTON.format(option)} !== null")
     text = page.text()
-    for told in ("into production?", figure, "Report", "Training", "or no answer within 8 min"):
-        assert told in text
+    for passage in ("into production?", figure, "Report", "Training", "or no answer within 8 min"):
+        assert passage in text
     assert "| ---" not in text  # a table, not its source
     keep_picture(page, "approval-action.png")
     page.fill("[name=element_comment]", comment)

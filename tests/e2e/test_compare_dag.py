@@ -27,9 +27,9 @@ def test_trials_are_trained_and_end_in_one_table_though_one_failed(
 ) -> None:
     # lbfgs measures 2 x 60 minibatches at a time; 100 are too few for its first line search.
     conf = example.conf(strategies=["easgd", "lbfgs"], comm_period="60", overrides="max_iter: 100", devices="cpu")
-    done = airflow.trigger("deepspark_compare", conf)
-    done.wait()
-    tasks = airflow.api().call("GET", f"{done.path}/taskInstances")["task_instances"]
+    run = airflow.trigger("deepspark_compare", conf)
+    run.wait()
+    tasks = airflow.api().call("GET", f"{run.path}/taskInstances")["task_instances"]
     states = {(task["task_id"], task["rendered_map_index"]): task["state"] for task in tasks}
     assert states == {
         ("check", None): "success",
@@ -41,10 +41,10 @@ def test_trials_are_trained_and_end_in_one_table_though_one_failed(
         ("compare", None): "success",
         ("simulate", None): "skipped",
     }
-    plan = read_plan(done.folder)
+    plan = read_plan(run.folder)
     assert plan is not None
     assert [trial.name for trial in plan.trials] == ["easgd", "lbfgs"]
-    table = json.loads((done.folder / "evaluation" / "comparison.json").read_text())
+    table = json.loads((run.folder / "evaluation" / "comparison.json").read_text())
     good, bad = table["rows"]
     assert good["accuracy"] > 0.7
     assert good["exchanges"] > 0
@@ -54,7 +54,7 @@ def test_trials_are_trained_and_end_in_one_table_though_one_failed(
     assert table["target_accuracy"] == good["last_test_accuracy"] > 0.7
     assert (bad["status"], bad["accuracy"]) == ("failed", None)
     assert "raise max_iter or lower comm_period" in bad["reason"]
-    page = (done.folder / "evaluation" / "report.html").read_text()
+    page = (run.folder / "evaluation" / "report.html").read_text()
     assert "raise max_iter or lower comm_period" in page
     assert "<polyline" in page
 
@@ -63,9 +63,9 @@ def test_simulated_trials_end_in_the_simulations_page(airflow: AirflowInstance, 
     conf = example.conf(
         simulate=True, strategies=["easgd"], workers="1, 2", step_ms=20.0, overrides="max_iter: 60 test_interval: 20"
     )
-    done = airflow.trigger("deepspark_compare", conf)
-    done.wait()
-    tasks = airflow.api().call("GET", f"{done.path}/taskInstances")["task_instances"]
+    run = airflow.trigger("deepspark_compare", conf)
+    run.wait()
+    tasks = airflow.api().call("GET", f"{run.path}/taskInstances")["task_instances"]
     assert {task["task_id"]: task["state"] for task in tasks} == {
         "check": "success",
         "ingest": "success",
@@ -74,12 +74,12 @@ def test_simulated_trials_end_in_the_simulations_page(airflow: AirflowInstance, 
         "compare": "skipped",
         "simulate": "success",
     }
-    report = json.loads((done.folder / "simulation" / "simulation.json").read_text())
+    report = json.loads((run.folder / "simulation" / "simulation.json").read_text())
     assert [(group["strategy"], group["workers"]) for group in report["groups"]] == [("single_worker", 1), ("easgd", 2)]
     assert all(group["accuracy"] > 0.5 for group in report["groups"])
-    page = (done.folder / "evaluation" / "report.html").read_text()
+    page = (run.folder / "evaluation" / "report.html").read_text()
     assert "<polyline" in page
-    assert not list(done.folder.parent.glob(f"{done.folder.name}__trial_*"))
+    assert not list(run.folder.parent.glob(f"{run.folder.name}__trial_*"))
 
 
 def test_a_search_chooses_each_trial_in_turn_and_stops_the_hopeless(
@@ -94,16 +94,16 @@ def test_a_search_chooses_each_trial_in_turn_and_stops_the_hopeless(
         overrides="max_iter: 360 test_interval: 20 snapshot: 0",
         devices="cpu",
     )
-    done = airflow.trigger("deepspark_compare", conf)
-    done.wait()
-    plan = read_plan(done.folder)
+    run = airflow.trigger("deepspark_compare", conf)
+    run.wait()
+    plan = read_plan(run.folder)
     assert plan is not None
     rates = [float(trial.values["base_lr"]) for trial in plan.trials]
     assert len(set(rates)) == 3
-    tasks = airflow.api().call("GET", f"{done.path}/taskInstances")["task_instances"]
+    tasks = airflow.api().call("GET", f"{run.path}/taskInstances")["task_instances"]
     trained = {task["rendered_map_index"]: task["state"] for task in tasks if task["task_id"] == "train"}
     assert trained == {trial.name: "success" for trial in plan.trials}
-    rows = json.loads((done.folder / "evaluation" / "comparison.json").read_text())["rows"]
+    rows = json.loads((run.folder / "evaluation" / "comparison.json").read_text())["rows"]
     assert {row["status"] for row in rows} == {"finished"}
     first, *later = rows
     assert first["early_stop"] == ""  # nothing to compare it with

@@ -23,12 +23,14 @@ pytestmark = [
 
 
 def test_what_runs_here_is_fit_for_a_run(airflow: AirflowInstance) -> None:
-    own = {name: value for name, value in environment(airflow.base).items() if name != "AIRFLOW_HOME"}
+    variables = {name: value for name, value in environment(airflow.base).items() if name != "AIRFLOW_HOME"}
     command = [sys.executable, "-m", "deepspark_ops.command.cli", "doctor", "--json", "--connection", "spark_default"]
-    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False, timeout=900)
-    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
-    assert [check for check in checks.values() if not check["ok"]] == [], done.stderr
-    assert done.returncode == 0
+    completed = subprocess.run(
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=900
+    )
+    checks = {check["name"]: check for check in json.loads(completed.stdout)["checks"]}
+    assert [check for check in checks.values() if not check["ok"]] == [], completed.stderr
+    assert completed.returncode == 0
     assert checks["airflow database"]["detail"] == "answers, and has Airflow's tables"
     assert checks["airflow DAGs"]["detail"].startswith(f"{ROOT / 'dags'}: deepspark_clean.py")
     assert checks["airflow plugin"]["remedy"] == ""

@@ -77,10 +77,10 @@ def test_the_basic_part_is_open_and_a_run_starts_from_it(
     open_part(page, "Ingest")
     run = start_run(page, airflow, source=example.conf()["source"])
     run.leave_out("ingest")  # what follows is as in any run
-    done = run.wait()
+    ended_run = run.wait()
     assert run.task_states()["check"] == "success"
-    assert (done["conf"]["overrides"], done["conf"]["comm_period"]) == ("max_iter: 20", "1@0 5@10")
-    assert done["triggering_user_name"] == "user"
+    assert (ended_run["conf"]["overrides"], ended_run["conf"]["comm_period"]) == ("max_iter: 20", "1@0 5@10")
+    assert ended_run["triggering_user_name"] == "user"
 
 
 def test_a_wrong_value_is_refused_with_a_sentence(page: Page, airflow: AirflowInstance, example: SmallExample) -> None:

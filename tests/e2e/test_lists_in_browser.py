@@ -66,8 +66,10 @@ def test_runs_are_searched_filtered_ticked_and_compared(page: Page, airflow: Air
     assert "or when deepspark_dataset is updated" in page.text()  # deepspark_retrain's schedule, as Airflow has it
     page.resize(1280, 900)
     page.wait_until("window.innerWidth === 1280")
-    wanted, there = page.evaluate("(table => [table.scrollWidth, table.clientWidth])(document.querySelector('.wide'))")
-    assert wanted <= there
+    table_width, box_width = page.evaluate(
+        "(table => [table.scrollWidth, table.clientWidth])(document.querySelector('.wide'))"
+    )
+    assert table_width <= box_width
     assert_looks(page, "runs")
 
     page.fill("input[name=search]", "own_data")
@@ -87,8 +89,8 @@ def test_runs_are_searched_filtered_ticked_and_compared(page: Page, airflow: Air
     page.click("form p.acts button")
     page.wait_until(f"location.pathname.endsWith('/compare') && {TRACES} >= 2")
     text = page.text()
-    for told in ("2 runs", "Settings that differ", "n_workers", "Confusion matrices"):
-        assert told in text
+    for passage in ("2 runs", "Settings that differ", "n_workers", "Confusion matrices"):
+        assert passage in text
     assert page.evaluate("document.querySelectorAll('.matrices figure').length") == 3  # with their difference
     assert "the other wrong" in text
     widths = page.evaluate(widths_of_pictures(".gallery"))

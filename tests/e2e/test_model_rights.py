@@ -49,13 +49,13 @@ def login(airflow: AirflowInstance, user: str) -> httpx.Client:
 
 
 def form_of(client: httpx.Client, page: str) -> dict[str, str]:
-    found = re.search(r'name="token" value="([^"]+)"', client.get(page).text)
-    return {"token": found[1] if found else "", "to": "v1", "was": "v2", "reason": "by a test"}
+    token = re.search(r'name="token" value="([^"]+)"', client.get(page).text)
+    return {"token": token[1] if token else "", "to": "v1", "was": "v2", "reason": "by a test"}
 
 
 def audit_of(airflow: AirflowInstance, name: str) -> list[Any]:
     entries = airflow.api().call("GET", f"/eventLogs?dag_id={DAG}&order_by=-when&limit=100")["event_logs"]
-    return [(one["event"], one["owner"]) for one in entries if f'"{name}"' in str(one["extra"])]
+    return [(entry["event"], entry["owner"]) for entry in entries if f'"{name}"' in str(entry["extra"])]
 
 
 @pytest.mark.long
@@ -89,10 +89,10 @@ def test_who_may_trigger_the_models_dag_changes_it_and_nobody_else(airflow: Airf
         assert len(model_overview(airflow, name).history) == 2
         assert audit_of(airflow, name) == []
 
-        done = user.post(
+        response = user.post(
             f"{page}/rollback", data=good, headers={"Origin": airflow.site, "Sec-Fetch-Site": "same-origin"}
         )
-        assert (done.status_code, done.headers["location"]) == (303, f"{page}?done=3")
+        assert (response.status_code, response.headers["location"]) == (303, f"{page}?done=3")
         last = model_overview(airflow, name).history[-1]
         assert (last.action, last.version, last.who, last.comment) == ("rolled back", "v1", "user", "by a test")
         assert audit_of(airflow, name) == [("deepspark.rollback", "user")]

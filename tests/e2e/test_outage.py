@@ -61,12 +61,12 @@ def ui(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], AirflowInstanc
         process.kill()
 
 
-def until(is_so: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+def until(is_so: Callable[[], Any], event: str, timeout_s: float = WAIT_S) -> Any:
     deadline = time.monotonic() + timeout_s
-    while not (found := is_so()):
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+    while not (value := is_so()):
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {event}"
         time.sleep(0.1)
-    return found
+    return value
 
 
 def api_server(ui: subprocess.Popen[bytes]) -> int | None:
@@ -83,12 +83,12 @@ def outage(ui: subprocess.Popen[bytes], port: int) -> tuple[float, float]:
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     began = time.time()
-    again = until(lambda: (pid := api_server(ui)) != killed and pid, "the API server is started again")
-    os.kill(again, signal.SIGSTOP)  # it does not listen yet
+    new_pid = until(lambda: (pid := api_server(ui)) != killed and pid, "the API server is started again")
+    os.kill(new_pid, signal.SIGSTOP)  # it does not listen yet
     while time.time() - began < OUTAGE_S:
         assert not read_health(port)
         time.sleep(1.0)
-    os.kill(again, signal.SIGCONT)
+    os.kill(new_pid, signal.SIGCONT)
     until(lambda: read_health(port), "the API server answers again")
     return began, time.time()
 
@@ -115,18 +115,18 @@ def test_no_task_loses_its_try_to_an_outage_of_the_api_server(
     assert began < datetime.fromisoformat(check["start_date"]).timestamp() < ended, "the task did not start meanwhile"
 
     until(lambda: clock_of(run) > 0, "training")
-    before = clock_of(run)
+    old_clock = clock_of(run)
     began, ended = outage(process, airflow.port)
-    after = clock_of(run)
+    new_clock = clock_of(run)
     written = [event.time for event in read_events(run.folder / "events.jsonl") if event.kind == "snapshot"]
     late = [moment for moment in written if (began + ended) / 2 < moment < ended]
     with capsys.disabled():
         sys.stdout.write(
-            f"outage of {ended - began:.1f} s: clock {before} -> {after}, snapshots in its second half: {len(late)}\n"
+            f"outage of {ended - began:.1f} s: clock {old_clock} -> {new_clock}, later snapshots: {len(late)}\n"
         )
-    assert before < after < STEPS, "the training stood still, or was over before the outage was"
+    assert old_clock < new_clock < STEPS, "the training stood still, or was over before the outage was"
     assert late, "the driver stood still"
-    run.wait(timeout_s=WAIT_S + 4 * (STEPS - after) * (ended - began) / (after - before))
+    run.wait(timeout_s=WAIT_S + 4 * (STEPS - new_clock) * (ended - began) / (new_clock - old_clock))
     tried = {name: (task["state"], task["try_number"]) for name, task in tasks_of(run).items()}
     assert tried == dict.fromkeys(tried, ("success", 1))
     assert process.poll() is None

@@ -80,11 +80,11 @@ def test_axis_smoothing_scale_and_zoom_are_in_the_address(page: Page, site: str)
     address = page.evaluate("location.href")
     plots = "[...document.querySelectorAll('#charts .plot')]"
     ranges = f"{plots}.map(plot => plot.layout.xaxis.range.map(x => x.toFixed(2)).join())"
-    seen = page.evaluate(f"JSON.stringify({ranges})")
+    shown_ranges = page.evaluate(f"JSON.stringify({ranges})")
     page.goto("about:blank")
     page.goto(address)
     page.wait_until(f"{DRAWN} >= 3")
-    assert page.evaluate(f"JSON.stringify({ranges})") == seen
+    assert page.evaluate(f"JSON.stringify({ranges})") == shown_ranges
     assert page.evaluate("document.querySelector('input[name=axis]:checked').value") == "epoch"
     assert page.evaluate("document.querySelector('input[name=smooth]').value") == "0.6"
     assert page.evaluate("document.querySelector('input[name=log]').checked") is ("log=1" in address)

@@ -69,9 +69,9 @@ def assert_log_is_served(run: DagRun) -> None:
 
 def assert_keys(page: Page) -> None:
     page.evaluate("document.querySelector('.plot').focus()")
-    before = page.evaluate(RANGES)
+    old_ranges = page.evaluate(RANGES)
     page.press("+")
-    page.wait_until(f"{RANGES} !== {before!r}")
+    page.wait_until(f"{RANGES} !== {old_ranges!r}")
     page.wait_until(f"new Set(JSON.parse({RANGES}).map(String)).size === 1")  # zoom in one zooms all
     page.press("ArrowRight")
     page.wait_until("document.querySelectorAll('.hoverlayer .hovertext, .hoverlayer .legend').length >= 2")

@@ -40,8 +40,8 @@ def first_run(airflow: AirflowInstance) -> DagRun:
 
 
 def production_of(airflow: AirflowInstance) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((model_folder(airflow) / "production.json").read_text())
-    return found
+    pointer: dict[str, Any] = json.loads((model_folder(airflow) / "production.json").read_text())
+    return pointer
 
 
 def model_folder(airflow: AirflowInstance) -> Path:
@@ -59,12 +59,12 @@ def test_a_run_by_time_is_approved_and_put_into_production(airflow: AirflowInsta
     assert (production["version"], production["who"]) == ("v1", "user")
     assert note == production["reason"]
     assert note.endswith("; no model was in production; approved by user (looks right)")
-    assert first.told()[-1] == ("promoted", f"model {RETRAINED_MODEL}: v1 is in production ({note})")
+    assert first.notices()[-1] == ("promoted", f"model {RETRAINED_MODEL}: v1 is in production ({note})")
     assert (model_folder(airflow) / "versions" / "v1" / "weights.caffemodel").is_file()
     bundle = json.loads((first.folder / "bundle" / "manifest.json").read_text())
-    assert [(one["name"], one["task"]) for one in bundle["outputs"]] == [("again", "reconstruction")]
+    assert [(output["name"], output["task"]) for output in bundle["outputs"]] == [("again", "reconstruction")]
     # The only run here whose formats are those of a form that nobody touched.
-    read = {one["file"] for one in bundle["check"]["outside"]}
+    read = {read_file["file"] for read_file in bundle["check"]["outside"]}
     assert read == {"weights.caffemodel", "model.keras", "model.onnx", "model.tflite"}
     (listed,) = (row for row in airflow.api().page(f"{RUNS_URL}?format=json")["runs"] if row["run"] == first.run_id)
     assert (listed["figure"]["name"], listed["accuracy"]) == ("mse", None)
@@ -89,18 +89,18 @@ def test_data_of_others_and_data_that_were_judged_start_no_training(
 ) -> None:
     first = first_run(airflow)
     production = production_of(airflow)
-    own = SmallExample(airflow.base / "retrain")
+    other_example = SmallExample(airflow.base / "retrain")
 
     # Another order of the same samples is another dataset of the same source. Two runs of one dataset end their
     # ingestion together, and Airflow hands over their events together with those of other data.
-    confs = (own.conf(shuffle=False),) * 2 + (example.conf(),)
+    confs = (other_example.conf(shuffle=False),) * 2 + (example.conf(),)
     ingesting = [airflow.trigger("deepspark_train", conf) for conf in confs]
     for run in ingesting:
         run.leave_out("train")
     for run in ingesting:
         run.wait()
         assert run.task_states()["ingest"] == "success"
-    source = own.conf()["source"]
+    source = other_example.conf()["source"]
     skipped = await_run_by_data(airflow, *ingesting[:2], source=source)
     note = skipped.wait()["note"]
     assert note == (
@@ -133,13 +133,16 @@ def test_a_run_by_an_updated_dataset_starts_from_production_and_keeps_what_is_be
     trained = json.loads((folder / "stages" / "train.json").read_text())
     assert trained["weights"] == [str(version / "weights.caffemodel")]
     decision = json.loads((folder / "decision.json").read_text())
-    mine, theirs = (
+    mine, production_metrics = (
         json.loads((folder / name / "metrics.json").read_text()) for name in ("evaluation", "evaluation_production")
     )
-    assert mine["scored"]["dataset_digest"] == theirs["scored"]["dataset_digest"]
+    assert mine["scored"]["dataset_digest"] == production_metrics["scored"]["dataset_digest"]
     comparison = decision["comparison"]
-    assert [one["value"] for one in comparison["figures"]] == [mine["main"]["value"], theirs["main"]["value"]]
-    assert comparison["gain"] == pytest.approx(theirs["loss"] - mine["loss"])
+    assert [figure["value"] for figure in comparison["figures"]] == [
+        mine["main"]["value"],
+        production_metrics["main"]["value"],
+    ]
+    assert comparison["gain"] == pytest.approx(production_metrics["loss"] - mine["loss"])
     assert comparison["n_samples"] == mine["n_samples"]
     assert note == decision["reason"]
     report = (folder / "evaluation" / "report.html").read_text()
@@ -148,7 +151,7 @@ def test_a_run_by_an_updated_dataset_starts_from_production_and_keeps_what_is_be
     assert note.startswith(
         "kept production: refused by admin (not yet); Mean squared error " if passed else "kept production: "
     )
-    assert second.told()[-1] == ("kept", note)
+    assert second.notices()[-1] == ("kept", note)
     if passed:
         assert comparison["p_value"] <= 0.05
     assert states["promote"] == "skipped"
@@ -160,14 +163,14 @@ def approve(airflow: AirflowInstance, run: DagRun) -> None:
     run.wait_task("approve", "awaiting_input")
     task = airflow.api().call("GET", f"{run.path}/taskInstances/approve")
     assert task["triggerer_job"] is None
-    asked = airflow.api().call("GET", f"{run.path}/taskInstances/approve/-1/hitlDetails")
-    assert asked["subject"].startswith(f"Put a new version of {RETRAINED_MODEL} into production? Mean squared error ")
-    assert "| Mean squared error | " in asked["body"]
+    details = airflow.api().call("GET", f"{run.path}/taskInstances/approve/-1/hitlDetails")
+    assert details["subject"].startswith(f"Put a new version of {RETRAINED_MODEL} into production? Mean squared error ")
+    assert "| Mean squared error | " in details["body"]
     rows = airflow.api().page(f"{RUNS_URL}?format=json&state=waits+for+approval")["runs"]
     assert (run.run_id, "approve") in [(row["run"], row["asks"]) for row in rows]
     state = airflow.api().page(run_url(run.dag_id, run.run_id, "training?format=json"))["state"]
     assert (state["text"], state["asks"]) == ("waits for approval", "approve")
-    ((event, reason),) = run.told()
+    ((event, reason),) = run.notices()
     assert event == "approval"
     assert reason.startswith("waits for approval: Mean squared error ")
     with pytest.raises(AirflowFailed, match="403"):
@@ -188,9 +191,9 @@ def await_run_by_data(airflow: AirflowInstance, *by: DagRun, source: str, state:
     """
     lines = [f"event of the dataset: {run.dag_id}, run {run.run_id}, ingested {source} (" for run in by]
 
-    def is_wanted(found: dict[str, Any]) -> bool:
-        run = DagRun(airflow, DAG, str(found["dag_run_id"]))
-        is_by_data = found["run_type"] == BY_DATA and run.task_states().get("check") == state
+    def is_wanted(row: dict[str, Any]) -> bool:
+        run = DagRun(airflow, DAG, str(row["dag_run_id"]))
+        is_by_data = row["run_type"] == BY_DATA and run.task_states().get("check") == state
         return is_by_data and any(line in run.log_text("check") for line in lines)
 
     return airflow.await_run(DAG, is_wanted)

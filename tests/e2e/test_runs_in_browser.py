@@ -143,10 +143,10 @@ def test_a_run_is_stopped_and_triggered_again_from_the_list(
     page.click("#again button[name=trigger]")
     page.wait_until(f"location.pathname.endsWith('/training') && {LOADED}")
     page.wait_until("document.title.startsWith('again')")  # once check has begun
-    again = airflow.await_run(DAG, lambda row: row["conf"].get("name") == changes["name"])
-    assert page.evaluate("decodeURIComponent(location.pathname)").split("/")[-2] == again.run_id
-    assert again.read()["conf"] == options | changes
-    airflow.api().call("PATCH", again.path, {"state": "failed"})
+    second_run = airflow.await_run(DAG, lambda row: row["conf"].get("name") == changes["name"])
+    assert page.evaluate("decodeURIComponent(location.pathname)").split("/")[-2] == second_run.run_id
+    assert second_run.read()["conf"] == options | changes
+    airflow.api().call("PATCH", second_run.path, {"state": "failed"})
 
 
 def test_times_of_a_runs_page_are_of_the_readers_zone(page: Page, refused: DagRun) -> None:

@@ -30,14 +30,14 @@ def test_the_conf_of_the_docs_makes_a_checked_bundle_of_a_folder_of_pictures(
     page = (ROOT / "docs" / "start" / "your_net.md").read_text()
     (written,) = re.findall(r"dags trigger deepspark_train --conf '(.*)'", page)
     pictures = write_digits(example.folder / "pictures")
-    own = {"solver": example.conf()["solver"], "source": str(pictures), "n_workers": 2, "formats": FORMATS}
-    done = airflow.trigger("deepspark_train", json.loads(written) | own)
-    done.wait()
-    manifest = read_manifest(dataset_of(done) / "train")
+    changes = {"solver": example.conf()["solver"], "source": str(pictures), "n_workers": 2, "formats": FORMATS}
+    dag_run = airflow.trigger("deepspark_train", json.loads(written) | changes)
+    dag_run.wait()
+    manifest = read_manifest(dataset_of(dag_run) / "train")
     assert manifest.sample_shape == (3, *PICTURE_SIZE)
     assert (manifest.options["max_pixel"], manifest.class_names) == (255, tuple("0123456789"))
-    assert "become" not in done.log_text("check") + done.log_text("ingest")
-    run = done.folder
+    assert "become" not in dag_run.log_text("check") + dag_run.log_text("ingest")
+    run = dag_run.folder
     certificate = json.loads((run / "parity.json").read_text())
     assert not certificate["failed"]
     assert {row["layer_type"]: row["n_passed"] > 0 for row in certificate["parity"]}["SoftmaxWithLoss"]
@@ -46,36 +46,36 @@ def test_the_conf_of_the_docs_makes_a_checked_bundle_of_a_folder_of_pictures(
     assert "Trained on" in (run / "evaluation" / "report.html").read_text()
     assert {path.name for path in (run / "bundle").iterdir()} >= {"saved_model", "weights.caffemodel", "manifest.json"}
     # Lines of the Spark workers reach the log through the driver; one of them may find the work done when it starts.
-    reports = [entry for entry in done.log("train") if " loss clock=" in str(entry.get("event"))]
+    reports = [entry for entry in dag_run.log("train") if " loss clock=" in str(entry.get("event"))]
     assert re.search(r"worker [01] loss clock=\d+/200 loss=\S+ lr=\S+ images/s=", str(reports[0]["event"]))
     assert {entry["level"] for entry in reports} == {"info"}
     # The run asked for a GPU, which is Caffe's default, and said once that there was none, if there was none.
-    text = "\n".join(done.log_text(task) for task in done.task_states())
+    text = "\n".join(dag_run.log_text(task) for task in dag_run.task_states())
     assert text.count(NO_GPU) == (shutil.which("nvidia-smi") is None)
 
 
 def test_without_a_source_training_reads_what_the_net_itself_names(airflow: AirflowInstance) -> None:
-    done = run_on_own_data(airflow)
-    assert "training reads the sources that the net names" in done.log_text("ingest")
-    log = done.log_text("train")
+    dag_run = run_on_own_data(airflow)
+    assert "training reads the sources that the net names" in dag_run.log_text("ingest")
+    log = dag_run.log_text("train")
     assert re.search(r"worker 0: CPU, \d+ threads?\b", log)
-    assert NO_GPU not in log + done.log_text("check")
+    assert NO_GPU not in log + dag_run.log_text("check")
 
 
 def test_a_mistake_ends_the_run_in_its_first_task_by_name(airflow: AirflowInstance, example: SmallExample) -> None:
     conf = example.conf(overrides="max_itr: 3")  # others: tests/unit/deepspark_ops/operators
-    done = airflow.trigger("deepspark_train", conf)
-    done.wait("failed")
-    assert done.task_states() == {
+    dag_run = airflow.trigger("deepspark_train", conf)
+    dag_run.wait("failed")
+    assert dag_run.task_states() == {
         "check": "failed",
         **dict.fromkeys(("ingest", "train", "evaluate", "export"), "upstream_failed"),
     }
     # Last in the task's log, once, and no traceback with or after it: Airflow adds the exit code of the task.
-    log = done.log("check")
+    log = dag_run.log("check")
     (at,) = (n for n, entry in enumerate(log) if 'unknown field "max_itr" in the solver' in str(entry.get("event")))
     assert 'did you mean "max_iter"?' in log[at]["event"]
-    told = [str(entry.get("event")) for entry in log[at + 1 :]]
-    assert told[:2] == ["Task exited", "::group::Post Execute"]  # folded there: which notifiers were told
+    messages = [str(entry.get("event")) for entry in log[at + 1 :]]
+    assert messages[:2] == ["Task exited", "::group::Post Execute"]  # folded there: which notifiers were told
     assert not [entry for entry in log if "error_detail" in entry or "Traceback" in str(entry)]
 
 

@@ -32,11 +32,11 @@ def test_a_net_and_weights_go_in_and_a_checked_bundle_comes_out(airflow: Airflow
     weights = tmp_path / "w.caffemodel"
     write_caffemodel(weights, net, initial_vector(net, 3))
     conf = {"net": str(tmp_path / "deploy.prototxt"), "weights": str(weights), "scale": 0.0625, "formats": FORMATS}
-    done = airflow.trigger("deepspark_convert", conf)
-    done.wait()
-    manifest = read_manifest(done.folder / "bundle")
+    run = airflow.trigger("deepspark_convert", conf)
+    run.wait()
+    manifest = read_manifest(run.folder / "bundle")
     assert (manifest.net, manifest.inputs[0].preprocessing) == ("elsewhere", ("multiply by 0.0625",))
-    assert json.loads((done.folder / "stages" / "convert.status.json").read_text())["status"] == "finished"
+    assert json.loads((run.folder / "stages" / "convert.status.json").read_text())["status"] == "finished"
 
 
 def test_old_runs_are_listed_first_and_removed_when_that_is_asked(airflow: AirflowInstance) -> None:
@@ -46,9 +46,9 @@ def test_old_runs_are_listed_first_and_removed_when_that_is_asked(airflow: Airfl
     for path in (old / "config.json", old):
         os.utime(path, (0, 0))  # the runs of other tests are younger than 30 days
     for remove in (False, True):
-        done = airflow.trigger("deepspark_clean", {"remove": remove, "keep_runs": 0})
-        done.wait()
+        run = airflow.trigger("deepspark_clean", {"remove": remove, "keep_runs": 0})
+        run.wait()
         assert old.exists() is not remove
-        entries = json.loads((done.folder / "clean.json").read_text())["entries"]
+        entries = json.loads((run.folder / "clean.json").read_text())["entries"]
         going = [(entry["path"], entry["removed"]) for entry in entries if entry["goes"]]
         assert going == [(str(old), remove)]

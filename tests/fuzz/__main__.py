@@ -24,23 +24,25 @@ def main() -> None:
     parser.add_argument("--guided", action="store_true", help="by coverage, where atheris can be imported")
     parser.add_argument("--findings", type=Path, default=Path("build/fuzz"), help="folder for what is found")
     parser.add_argument("--repeat", nargs=3, metavar=("READER", "SEED", "NUMBER"), help="read one input again, here")
-    given = parser.parse_args()
-    if given.repeat:
-        name, seed, number = given.repeat
+    options = parser.parse_args()
+    if options.repeat:
+        name, seed, number = options.repeat
         content = content_of(READERS[name], made_corpus(READERS[name]), int(seed), int(number))
         with tempfile.TemporaryDirectory() as folder:
             stdout(repr(READERS[name].read(content, Path(folder)))[:2000])
         return
-    if unknown := set(given.readers) - set(READERS):
+    if unknown := set(options.readers) - set(READERS):
         parser.error(f"no reader {', '.join(sorted(unknown))}; allowed: {', '.join(READERS)}")
-    readers = [READERS[name] for name in given.readers or READERS]
-    seed = given.seed or time.time_ns() % 2**31
-    if given.guided:
+    readers = [READERS[name] for name in options.readers or READERS]
+    seed = options.seed or time.time_ns() % 2**31
+    if options.guided:
         names = [reader.name for reader in readers]
-        raise SystemExit(hunt_guided(names, seconds=given.seconds, seed=seed, folder=given.findings, say=stdout) > 0)
+        raise SystemExit(
+            hunt_guided(names, seconds=options.seconds, seed=seed, folder=options.findings, say=stdout) > 0
+        )
     os.environ["OPENCV_LOG_LEVEL"] = "OFF"
     n_findings = hunt(
-        readers, seconds=given.seconds, seed=seed, folder=given.findings, say=stdout, at_most=given.at_most
+        readers, seconds=options.seconds, seed=seed, folder=options.findings, say=stdout, at_most=options.at_most
     )
     raise SystemExit(1 if n_findings else 0)
 

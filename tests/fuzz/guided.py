@@ -29,19 +29,19 @@ def hunt_guided(names: Sequence[str], *, seconds: float, seed: int, folder: Path
     """
     say(f"fuzz: guided seed={seed} seconds={seconds:g} readers={len(names)}")
     folder.mkdir(parents=True, exist_ok=True)
-    before = set(folder.glob("*.json"))
+    old_paths = set(folder.glob("*.json"))
     total = 0
     for name in names:
         began, n_inputs, n_refused, n_deaths = time.monotonic(), 0, 0, 0
-        while (left := seconds / len(names) - (time.monotonic() - began)) > 1:
-            counts, died = _process(name, left, seed + n_deaths, folder)
+        while (remaining_s := seconds / len(names) - (time.monotonic() - began)) > 1:
+            counts, died = _process(name, remaining_s, seed + n_deaths, folder)
             n_inputs, n_refused, n_deaths = n_inputs + counts[0], n_refused + counts[1], n_deaths + bool(died)
         total += n_inputs
-        found = [path for path in set(folder.glob(f"{name}-guided-*.json")) - before]
-        say(f"{name}: inputs={n_inputs} refused={n_refused} findings={len(found)} deaths={n_deaths}")
-        for path in found:
+        new_paths = [path for path in set(folder.glob(f"{name}-guided-*.json")) - old_paths]
+        say(f"{name}: inputs={n_inputs} refused={n_refused} findings={len(new_paths)} deaths={n_deaths}")
+        for path in new_paths:
             say(f"FINDING {path.with_suffix('.bin')}: {json.loads(path.read_text())['detail']}")
-    n_findings = len(set(folder.glob("*.json")) - before)
+    n_findings = len(set(folder.glob("*.json")) - old_paths)
     say(f"fuzz: inputs={total} findings={n_findings}")
     return n_findings
 
@@ -60,9 +60,13 @@ def _process(name: str, seconds: float, seed: int, folder: Path) -> tuple[tuple[
             str(folder),
             counted.name,
         ]
-        done = subprocess.run(command, capture_output=True, timeout=seconds + _SLACK_S, check=False)
+        completed = subprocess.run(command, capture_output=True, timeout=seconds + _SLACK_S, check=False)
         n_inputs, n_refused = _COUNTS.unpack(Path(counted.name).read_bytes())
-    died = "" if not done.returncode else f"exit code {done.returncode}: {done.stderr.decode(errors='replace')[-600:]}"
+    died = (
+        ""
+        if not completed.returncode
+        else f"exit code {completed.returncode}: {completed.stderr.decode(errors='replace')[-600:]}"
+    )
     if died and not n_inputs:
         msg = f"{name}: {died}"
         raise RuntimeError(msg)
@@ -74,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for argument in ("name", "seconds", "seed", "findings", "counted"):
         parser.add_argument(argument)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
     import atheris
 
@@ -82,37 +86,45 @@ def main() -> None:
         from tests.fuzz import worker
         from tests.fuzz.corpus.table import READERS
         from tests.fuzz.hunt import made_corpus
-    reader = READERS[given.name]
+    reader = READERS[arguments.name]
     scratch = Path(tempfile.mkdtemp(prefix="deepspark-fuzz-"))
     (scratch / "corpus").mkdir()
     (scratch / "read").mkdir()
     for number, content in enumerate(made_corpus(reader)):
         (scratch / "corpus" / str(number)).write_bytes(content)
-    findings = Path(given.findings)
-    known: set[tuple[str, ...]] = set()
-    with Path(given.counted).open("r+b") as file:
+    findings = Path(arguments.findings)
+    finding_keys: set[tuple[str, ...]] = set()
+    with Path(arguments.counted).open("r+b") as file:
         counts = mmap.mmap(file.fileno(), _COUNTS.size)
     n_inputs = n_refused = 0
 
-    def one(content: bytes) -> None:
+    def test_one_input(content: bytes) -> None:
         nonlocal n_inputs, n_refused
         n_inputs += 1
-        found = worker.one_input(reader, content, scratch / "read")
-        if isinstance(found, dict):
-            finding = worker.Finding(reader.name, int(given.seed), n_inputs, **found)
-            if finding.key not in known:
-                known.add(finding.key)
-                path = findings / f"{reader.name}-guided-{given.seed}-{n_inputs}.bin"
+        outcome = worker.one_input(reader, content, scratch / "read")
+        if isinstance(outcome, dict):
+            finding = worker.Finding(reader.name, int(arguments.seed), n_inputs, **outcome)
+            if finding.key not in finding_keys:
+                finding_keys.add(finding.key)
+                path = findings / f"{reader.name}-guided-{arguments.seed}-{n_inputs}.bin"
                 path.write_bytes(content)
                 path.with_suffix(".json").write_text(json.dumps(vars(finding), indent=1))
         else:
-            n_refused += found
+            n_refused += outcome
         counts[:] = _COUNTS.pack(n_inputs, n_refused)
 
     worker.bound_this_process()
-    kept = findings / f"{reader.name}-death-"
-    options = [f"-max_total_time={given.seconds}", f"-seed={given.seed}", f"-max_len={_MOST_BYTES}", "-timeout=60"]
-    atheris.Setup([sys.argv[0], *options, "-rss_limit_mb=0", f"-artifact_prefix={kept}", str(scratch / "corpus")], one)
+    prefix = findings / f"{reader.name}-death-"
+    options = [
+        f"-max_total_time={arguments.seconds}",
+        f"-seed={arguments.seed}",
+        f"-max_len={_MOST_BYTES}",
+        "-timeout=60",
+    ]
+    atheris.Setup(
+        [sys.argv[0], *options, "-rss_limit_mb=0", f"-artifact_prefix={prefix}", str(scratch / "corpus")],
+        test_one_input,
+    )
     atheris.Fuzz()
 
 

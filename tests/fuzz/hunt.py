@@ -55,11 +55,11 @@ def hunt(
     end = time.monotonic() + seconds
     tallies = [Tally(reader, made_corpus(reader)) for reader in readers]
     try:
-        while (left := end - time.monotonic()) > 0:
+        while (remaining_s := end - time.monotonic()) > 0:
             open_ones = [tally for tally in tallies if not at_most or tally.n_inputs < at_most]
             if not open_ones:
                 break
-            share = min(_ROUND_S, max(0.05, left / len(open_ones)))
+            share = min(_ROUND_S, max(0.05, remaining_s / len(open_ones)))
             for tally in open_ones:
                 if time.monotonic() < end:
                     _round(tally, share, seed, folder, say)
@@ -75,9 +75,9 @@ def hunt(
 def made_corpus(reader: Reader) -> tuple[bytes, ...]:
     """Return valid inputs that the reader reads."""
     with tempfile.TemporaryDirectory(prefix="deepspark-fuzz-") as folder:
-        place = Path(folder, "made")
-        place.mkdir()
-        corpus = tuple(reader.corpus(place))
+        corpus_folder = Path(folder, "made")
+        corpus_folder.mkdir()
+        corpus = tuple(reader.corpus(corpus_folder))
         scratch = Path(folder, "read")
         scratch.mkdir()
         for content in corpus:
@@ -87,13 +87,13 @@ def made_corpus(reader: Reader) -> tuple[bytes, ...]:
 
 def _round(tally: Tally, seconds: float, seed: int, folder: Path, say: Callable[[str], None]) -> None:
     began = time.monotonic()
-    done = run_inputs(tally.reader, tally.corpus, seed=seed, start=tally.next_number, seconds=seconds)
+    batch = run_inputs(tally.reader, tally.corpus, seed=seed, start=tally.next_number, seconds=seconds)
     tally.seconds += time.monotonic() - began
-    tally.next_number = done.next_number
-    tally.n_inputs += done.n_inputs
-    tally.n_refused += done.n_refused
-    tally.n_deaths += done.n_deaths
-    for finding in done.findings:
+    tally.next_number = batch.next_number
+    tally.n_inputs += batch.n_inputs
+    tally.n_refused += batch.n_refused
+    tally.n_deaths += batch.n_deaths
+    for finding in batch.findings:
         if finding.key not in tally.findings:
             tally.findings[finding.key] = finding
             say(f"FINDING {_saved(finding, tally, folder)}: {finding.kind}: {finding.detail} at {finding.where}")

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 
 _MAX_BYTES = 1 << 16
-_WHOLE = [0, 1, 2, 127, 128, 255, 256, 32767, 32768, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
+_INTEGERS = [0, 1, 2, 127, 128, 255, 256, 32767, 32768, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 _WORDS = (b"-1", b"0", b"1e999", b"nan", b"NaN", b"Infinity", b"null", b"true", b"[]", b"{}", b'""', b"\\", b'"', b"\n")
 _WORDS += (b"99999999999999999999", b"-0", b"0x1", b"1e-400", b"\xff\xfe", b"\xc3\x28", b"\x00", b"../", b"/", b"\r\n")
 Damage = Callable[[bytearray, random.Random, Sequence[bytes]], None]
@@ -20,84 +20,84 @@ def mutated(corpus: Sequence[bytes], rng: random.Random, words: Sequence[bytes] 
         rng: Decides everything.
         words: What means something in the format.
     """
-    made = bytearray(rng.choice(corpus))
+    content = bytearray(rng.choice(corpus))
     for _ in range(rng.choice((1, 1, 1, 2, 3, 5, 8, 20))):
         damage = rng.choice(_DAMAGES)
-        damage(made, rng, corpus if damage is _splice else (words or _WORDS))
-    del made[_MAX_BYTES:]
-    return bytes(made)
+        damage(content, rng, corpus if damage is _splice else (words or _WORDS))
+    del content[_MAX_BYTES:]
+    return bytes(content)
 
 
-def _place(made: bytearray, rng: random.Random) -> int:
+def _position(content: bytearray, rng: random.Random) -> int:
     """Most of what can go wrong stands in front."""
-    end = len(made) if rng.random() < 0.5 else min(len(made), 512)
+    end = len(content) if rng.random() < 0.5 else min(len(content), 512)
     return rng.randrange(end) if end else 0
 
 
-def _bit(made: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
-    if made:
-        made[_place(made, rng)] ^= 1 << rng.randrange(8)
+def _bit(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
+    if content:
+        content[_position(content, rng)] ^= 1 << rng.randrange(8)
 
 
-def _byte(made: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
-    if made:
-        made[_place(made, rng)] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+def _byte(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
+    if content:
+        content[_position(content, rng)] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
 
 
-def _number(made: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
+def _number(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
     """Write a number at the edge of its range over whatever is there."""
     size = rng.choice((1, 2, 4, 8))
-    value = rng.choice(_WHOLE) % 256**size
-    at = _place(made, rng)
-    made[at : at + size] = value.to_bytes(size, rng.choice(("little", "big")))
+    value = rng.choice(_INTEGERS) % 256**size
+    at = _position(content, rng)
+    content[at : at + size] = value.to_bytes(size, rng.choice(("little", "big")))
 
 
-def _cut(made: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
-    at = _place(made, rng)
-    del made[at : at + rng.choice((1, 2, 4, 16, 64, 1024))]
+def _cut(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
+    at = _position(content, rng)
+    del content[at : at + rng.choice((1, 2, 4, 16, 64, 1024))]
 
 
-def _end(made: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
-    del made[_place(made, rng) :]
+def _end(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
+    del content[_position(content, rng) :]
 
 
-def _repeat(made: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
-    at = _place(made, rng)
-    part = bytes(made[at : at + rng.choice((1, 4, 16, 64, 256))])
-    made[at:at] = part * rng.choice((1, 1, 2, 10))
+def _repeat(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
+    at = _position(content, rng)
+    part = bytes(content[at : at + rng.choice((1, 4, 16, 64, 256))])
+    content[at:at] = part * rng.choice((1, 1, 2, 10))
 
 
-def _put(made: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
-    at = _place(made, rng)
-    made[at:at] = rng.choice(words) if rng.random() < 0.7 else rng.choice(_WORDS)
+def _put(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
+    at = _position(content, rng)
+    content[at:at] = rng.choice(words) if rng.random() < 0.7 else rng.choice(_WORDS)
 
 
-def _replace(made: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
-    at = _place(made, rng)
+def _replace(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
+    at = _position(content, rng)
     word = rng.choice(words)
-    made[at : at + len(word)] = word
+    content[at : at + len(word)] = word
 
 
-def _noise(made: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
-    at = _place(made, rng)
+def _noise(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
+    at = _position(content, rng)
     part = rng.randbytes(rng.choice((1, 4, 16)))
-    made[at : at + len(part)] = part
+    content[at : at + len(part)] = part
 
 
-def _splice(made: bytearray, rng: random.Random, corpus: Sequence[bytes]) -> None:
+def _splice(content: bytearray, rng: random.Random, corpus: Sequence[bytes]) -> None:
     """Go on with the rest of another member."""
     other = rng.choice(corpus)
-    at = _place(made, rng)
-    made[at:] = other[rng.randrange(len(other) + 1) :]
+    at = _position(content, rng)
+    content[at:] = other[rng.randrange(len(other) + 1) :]
 
 
-def _line(made: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
+def _line(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
     """Drop, double or move a line."""
-    lines = bytes(made).split(b"\n")
+    lines = bytes(content).split(b"\n")
     at = rng.randrange(len(lines))
     line = lines.pop(at)
     lines[rng.randrange(len(lines) + 1) : 0] = [line] * rng.choice((0, 1, 2))
-    made[:] = b"\n".join(lines)
+    content[:] = b"\n".join(lines)
 
 
 _DAMAGES: tuple[Damage, ...] = (

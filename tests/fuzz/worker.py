@@ -87,9 +87,14 @@ def run_inputs(reader: Reader, corpus: Sequence[bytes], *, seed: int, start: int
     findings: list[Finding] = []
     deadline = time.monotonic() + seconds
     n_inputs = n_refused = n_deaths = 0
-    while (left := deadline - time.monotonic()) > 0:
-        number, ended, refused, found, death = _run_child(reader, corpus, seed, start, left)
-        n_inputs, n_refused, findings, start = n_inputs + ended, n_refused + refused, findings + found, number + 1
+    while (remaining_s := deadline - time.monotonic()) > 0:
+        number, ended, refused, new_findings, death = _run_child(reader, corpus, seed, start, remaining_s)
+        n_inputs, n_refused, findings, start = (
+            n_inputs + ended,
+            n_refused + refused,
+            findings + new_findings,
+            number + 1,
+        )
         if death is not None:
             n_inputs += 1
             if reader.may_die and death.kind == "death":
@@ -122,14 +127,14 @@ def _run_child(
             os.close(reading)
     number, ended, refused = _COUNTERS.unpack(shared)
     shared.close()
-    found = [Finding(**json.loads(line)) for line in text.decode().splitlines()]
+    findings = [Finding(**json.loads(line)) for line in text.decode().splitlines()]
     death = None
     if was_killed:
         death = Finding(reader.name, seed, number, "hang", "not to be interrupted")
     elif status:
         detail = signal.Signals(-status).name if status < 0 else f"exit code {status}"
         death = Finding(reader.name, seed, number, "death", detail)
-    return number, ended, refused, found, death
+    return number, ended, refused, findings, death
 
 
 def _followed(child: int, reading: int, shared: mmap.mmap) -> tuple[bytes, int, bool]:
@@ -191,17 +196,17 @@ def _feed(
     folder: Path,
 ) -> None:
     deadline = time.monotonic() + seconds
-    known: set[tuple[str, ...]] = set()
+    finding_keys: set[tuple[str, ...]] = set()
     number, n_refused = start, 0
     while time.monotonic() < deadline:
         shared[:] = _COUNTERS.pack(number, number - start, n_refused)
-        found = one_input(reader, content_of(reader, corpus, seed, number), folder)
-        if isinstance(found, dict):
-            finding = Finding(reader.name, seed, number, **found)
-            if finding.key not in known:
-                known.add(finding.key)
+        outcome = one_input(reader, content_of(reader, corpus, seed, number), folder)
+        if isinstance(outcome, dict):
+            finding = Finding(reader.name, seed, number, **outcome)
+            if finding.key not in finding_keys:
+                finding_keys.add(finding.key)
                 os.write(writing, (json.dumps(vars(finding)) + "\n").encode())
-        elif found:
+        elif outcome:
             n_refused += 1
         number += 1
     shared[:] = _COUNTERS.pack(max(0, number - 1), number - start, n_refused)
@@ -224,7 +229,7 @@ def one_input(reader: Reader, content: bytes, folder: Path) -> bool | dict[str, 
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
     except TooLong as error:  # which may come at any place above, wherever a long call of a library ends
-        return {"kind": "hang", "detail": f"more than {INPUT_S:g} s of CPU", **_place(error)}
+        return {"kind": "hang", "detail": f"more than {INPUT_S:g} s of CPU", **_frame_fields(error)}
 
 
 def _ended(reader: Reader, content: bytes, folder: Path) -> bool | dict[str, Any]:
@@ -233,16 +238,18 @@ def _ended(reader: Reader, content: bytes, folder: Path) -> bool | dict[str, Any
     except OWN_ERRORS:
         return True
     except MemoryError as error:
-        return {"kind": "memory", "detail": f"more than {MEMORY_BYTES >> 20} MiB", **_place(error)}
+        return {"kind": "memory", "detail": f"more than {MEMORY_BYTES >> 20} MiB", **_frame_fields(error)}
     except Exception as error:  # noqa: BLE001 - whatever comes out is what is looked for
-        return {"kind": "exception", "detail": f"{type(error).__name__}: {error}"[:300], **_place(error)}
+        return {"kind": "exception", "detail": f"{type(error).__name__}: {error}"[:300], **_frame_fields(error)}
     return False
 
 
-def _place(error: BaseException) -> dict[str, str]:
+def _frame_fields(error: BaseException) -> dict[str, str]:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/caffe_import/" in frame.filename or "/deepspark_ops/" in frame.filename]
-    inner = (own or list(frames))[-1]
+    own_frames = [
+        frame for frame in frames if "/caffe_import/" in frame.filename or "/deepspark_ops/" in frame.filename
+    ]
+    inner = (own_frames or list(frames))[-1]
     trace = "".join(traceback.format_exception(error)[-_TRACE_LINES:])
     return {"where": f"{Path(inner.filename).name}:{inner.lineno}", "trace": trace.encode("utf-8", "replace").decode()}
 

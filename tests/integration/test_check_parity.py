@@ -65,9 +65,9 @@ def compare_here(command: list[str], **options: Any) -> subprocess.CompletedProc
 
 
 def test_layer_types_of_the_net_agree_with_caffe(folder: Path) -> None:
-    done = parity_check(folder)
-    assert done.returncode == 0, done.stderr
-    rows = {row["layer_type"]: row for row in json.loads(done.stdout)["parity"]}
+    completed = parity_check(folder)
+    assert completed.returncode == 0, completed.stderr
+    rows = {row["layer_type"]: row for row in json.loads(completed.stdout)["parity"]}
     assert sorted(rows) == ["DummyData", "InnerProduct", "ReLU", "SoftmaxWithLoss"]
     assert rows["SoftmaxWithLoss"]["n_passed"] == rows["SoftmaxWithLoss"]["n_cases"] == 7
     assert 0 < rows["InnerProduct"]["largest_error"] < 1e-4
@@ -87,9 +87,9 @@ def test_other_numbers_than_the_recorded_ones_fail_the_check(folder: Path, monke
     (folder / "cases" / "index.json").write_text(json.dumps({"cases": [case]}))
     monkeypatch.chdir(folder)
     monkeypatch.setattr(certificate.subprocess, "run", compare_here)
-    done = invoke("check", "solver.prototxt", "--parity", "--json", "--parity-cases", folder / "cases")
-    assert done.exit_code == 2
-    assert f"parity: case {case['name']}: failed: " in done.stderr
-    rows = {row["layer_type"]: row for row in json.loads(done.stdout)["parity"]}
+    result = invoke("check", "solver.prototxt", "--parity", "--json", "--parity-cases", folder / "cases")
+    assert result.exit_code == 2
+    assert f"parity: case {case['name']}: failed: " in result.stderr
+    rows = {row["layer_type"]: row for row in json.loads(result.stdout)["parity"]}
     assert rows["ReLU"]["n_passed"] == 0
     assert rows["ReLU"]["largest_error"] == pytest.approx(0.5)

@@ -86,12 +86,12 @@ def start_training(folder, dataset, solver):
 
 
 def lines_until(process, text):
-    found = []
+    lines = []
     for line in process.stdout:
-        found.append(line.rstrip("\n"))
+        lines.append(line.rstrip("\n"))
         if text in line:
-            return found
-    raise AssertionError("\n".join(found))
+            return lines
+    raise AssertionError("\n".join(lines))
 
 
 def snapshot_files(folder, iteration):
@@ -111,13 +111,13 @@ def test_interrupt_takes_a_snapshot_ends_every_process_and_the_same_command_goes
         children = descendants(process.pid)
         assert len(children) == 3  # the stage, the exchange server, the worker
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=120)[0].splitlines()
+        last_lines = process.communicate(timeout=120)[0].splitlines()
     finally:
         process.kill()
-    assert process.returncode == 130, rest
-    assert rest[-1] == "interrupted"
+    assert process.returncode == 130, last_lines
+    assert last_lines[-1] == "interrupted"
     first = int(saved.partition("clock=")[2].split()[0])
-    (stopped,) = [line for line in rest if line.startswith("stopped by SIGINT at clock=")]
+    (stopped,) = [line for line in last_lines if line.startswith("stopped by SIGINT at clock=")]
     last = int(stopped.partition("clock=")[2].split(":")[0])
     assert 0 < first < last
     assert all(path.is_file() for path in (*snapshot_files(tmp_path, first), *snapshot_files(tmp_path, last)))
@@ -128,18 +128,19 @@ def test_interrupt_takes_a_snapshot_ends_every_process_and_the_same_command_goes
     assert alive_after(children, 60.0) == []
     assert [path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("hsperfdata")] == []
 
-    again = start_training(tmp_path, dataset, solver)
+    second_process = start_training(tmp_path, dataset, solver)
     try:
         assert any(
-            f"going on from patches_iter_{last}.state.h5: clock {last}" in x for x in lines_until(again, " loss ")
+            f"going on from patches_iter_{last}.state.h5: clock {last}" in x
+            for x in lines_until(second_process, " loss ")
         )
-        children = descendants(again.pid)
-        again.send_signal(signal.SIGTERM)
-        rest = again.communicate(timeout=120)[0]
+        children = descendants(second_process.pid)
+        second_process.send_signal(signal.SIGTERM)
+        last_lines = second_process.communicate(timeout=120)[0]
     finally:
-        again.kill()
-    assert again.returncode == 143, rest
-    assert "stopped by SIGTERM at clock=" in rest
+        second_process.kill()
+    assert second_process.returncode == 143, last_lines
+    assert "stopped by SIGTERM at clock=" in last_lines
     assert alive_after(children, 60.0) == []
 
 
@@ -159,7 +160,7 @@ def descendants(root):
         except OSError:
             continue
         parents[int(stat.parent.name)] = int(fields[1])
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+    pids = [root]
+    for pid in pids:
+        pids += [child for child, parent in parents.items() if parent == pid]
+    return pids[1:]

@@ -45,9 +45,9 @@ def test_the_other_nets_take_a_training_step(subtests: pytest.Subtests) -> None:
 
 def assert_steps(names: tuple[str, ...], subtests: pytest.Subtests) -> None:
     command = [sys.executable, "-m", "tests.integration.whole_net_steps", *names]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    steps = json.loads(done.stdout)
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr[-4000:]
+    steps = json.loads(completed.stdout)
     assert tuple(steps) == names
     for name, step in steps.items():
         with subtests.test(name):

@@ -53,17 +53,19 @@ def feeds(net: NetSpec) -> Mapping[str, np.ndarray[Any, Any]]:
 
 def step_of(name: str, batch_size: int) -> dict[str, Any]:
     net = published_net(name, batch_size=batch_size, slim=True)
-    before = initial_vector(net, 1)
+    old_params = initial_vector(net, 1)
     function = compile_training(net, solver_spec(parse_solver(SOLVER)), n_threads=1)
     state, outputs = function.run(
-        function.initial_state(before.copy()), step=0, n_steps=1, rate_scale=1.0, seed=1, worker=0, feeds=feeds(net)
+        function.initial_state(old_params.copy()), step=0, n_steps=1, rate_scale=1.0, seed=1, worker=0, feeds=feeds(net)
     )
-    after = state.params_view()
+    new_params = state.params_view()
     weights = [entry for entry in net.params.entries if entry.kind == "weight"]
     return {
         "loss": float(outputs.losses[0]),
-        "is_finite": bool(np.isfinite(after).all()),
-        "unmoved": [e.name for e in weights if np.array_equal(after[e.offset : e.stop], before[e.offset : e.stop])],
+        "is_finite": bool(np.isfinite(new_params).all()),
+        "unmoved": [
+            e.name for e in weights if np.array_equal(new_params[e.offset : e.stop], old_params[e.offset : e.stop])
+        ],
         "n_traces": function.count_traces,
     }
 

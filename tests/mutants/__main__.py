@@ -70,10 +70,14 @@ def judge(folder: Path, fault: Fault) -> str:
     if clean.returncode:
         return f"its tests do not pass without the fault:\n{clean.stdout[-2000:]}{clean.stderr[-1000:]}"
     with planted(folder, fault):
-        done = run_tests(folder, fault.tests)
-    if done.returncode == TESTS_FAILED:
+        completed = run_tests(folder, fault.tests)
+    if completed.returncode == TESTS_FAILED:
         return "seen"
-    return "NOT SEEN" if done.returncode == 0 else f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}"
+    return (
+        "NOT SEEN"
+        if completed.returncode == 0
+        else f"pytest ended with {completed.returncode}:\n{completed.stdout[-2000:]}"
+    )
 
 
 def main() -> int:
@@ -89,20 +93,20 @@ def main() -> int:
             copy_repository(Path(top) / str(index))
             free.put(Path(top) / str(index))
 
-        def one(fault: Fault) -> bool:
+        def is_seen(fault: Fault) -> bool:
             folder = free.get()
             try:
-                found = judge(folder, fault)
+                judgement = judge(folder, fault)
             except subprocess.TimeoutExpired:
-                found = f"no answer within {TIMEOUT_S:.0f} s"
+                judgement = f"no answer within {TIMEOUT_S:.0f} s"
             finally:
                 free.put(folder)
-            sys.stdout.write(f"{fault.name}: {found}\n")
+            sys.stdout.write(f"{fault.name}: {judgement}\n")
             sys.stdout.flush()
-            return found == "seen"
+            return judgement == "seen"
 
         with ThreadPoolExecutor(options.processes) as pool:
-            n_seen = sum(pool.map(one, faults))
+            n_seen = sum(pool.map(is_seen, faults))
     sys.stdout.write(f"mutants: {n_seen} of {len(faults)} seen\n")
     return 0 if n_seen == len(faults) else 1
 

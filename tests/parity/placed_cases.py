@@ -71,17 +71,19 @@ class Trained:
         return getattr(self._plain, name)
 
     def run(self, state: TrainState, **arguments: Any) -> tuple[TrainState, StepOutputs]:
-        after, report = self._plain.run(state, **arguments)
+        plain_state, report = self._plain.run(state, **arguments)
         layers = {name: np.asarray(value) for name, value in state.layer_state.items()}
-        given = replace(state, params=np.array(state.params_view()), history=state.history_view(), layer_state=layers)
-        found, placed = self._placed.run(given, **arguments)
-        self._comparison.add(after.params_view(), found.params_view())
-        self._comparison.add(after.history_view(), found.history_view())
-        self._comparison.add_all(after.layer_state, found.layer_state)
+        copied_state = replace(
+            state, params=np.array(state.params_view()), history=state.history_view(), layer_state=layers
+        )
+        placed_state, placed = self._placed.run(copied_state, **arguments)
+        self._comparison.add(plain_state.params_view(), placed_state.params_view())
+        self._comparison.add(plain_state.history_view(), placed_state.history_view())
+        self._comparison.add_all(plain_state.layer_state, placed_state.layer_state)
         self._comparison.add(report.losses, placed.losses)
         self._comparison.add(report.grad_norm, placed.grad_norm)
         self._comparison.add_all(report.outputs, placed.outputs)
-        return after, report
+        return plain_state, report
 
 
 def compare(case: Case) -> Comparison:
@@ -107,12 +109,12 @@ def compare(case: Case) -> Comparison:
 
 def main(folder: str, *names: str) -> None:
     set_up_devices("cpu", 2, n_threads=1)
-    found = {
+    comparisons = {
         case.name: vars(compare(case))
         for case in load_cases(Path(folder))
         if case.kind in KINDS and (not names or case.name in names)
     }
-    json.dump(found, sys.stdout)
+    json.dump(comparisons, sys.stdout)
 
 
 if __name__ == "__main__":

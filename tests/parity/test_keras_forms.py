@@ -53,11 +53,11 @@ def difference(case: Case) -> float:
         raise CannotHave(msg)
     feeds = {name: array.reshape(fixed.inputs[name]) for name, array in members_under(archive, "input").items()}
     inputs = {name: keras.Input(array.shape[1:], name=name) for name, array in feeds.items()}
-    given = {name: Value(caffe=tensor) for name, tensor in inputs.items()}
-    values = keras_values(net, params_of(fixed, members_under(archive, "param")), given)
-    found = keras.Model(inputs, {name: values[name].caffe for name in tops})(feeds)
+    values_of_inputs = {name: Value(caffe=tensor) for name, tensor in inputs.items()}
+    values = keras_values(net, params_of(fixed, members_under(archive, "param")), values_of_inputs)
+    outputs = keras.Model(inputs, {name: values[name].caffe for name in tops})(feeds)
     return max(
-        float(np.abs(np.reshape(found[name], top.shape) - top).max() / np.abs(top).max(initial=1e-6))
+        float(np.abs(np.reshape(outputs[name], top.shape) - top).max() / np.abs(top).max(initial=1e-6))
         for name, top in tops.items()
     )
 
@@ -72,12 +72,12 @@ def test_keras_computes_what_caffe_computed() -> None:
             if case.is_random:
                 continue
             try:
-                found = difference(case)
+                case_difference = difference(case)
             except (CannotHave, CaffeImportError):
                 continue
             compared[record["layer_type"]] += 1
-            if not found <= BOUND:
-                faults[case.name] = found
+            if not case_difference <= BOUND:
+                faults[case.name] = case_difference
     assert not faults
     # So many of each: a form that refuses its layer would pass otherwise.
     assert compared.total() > 110

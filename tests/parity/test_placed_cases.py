@@ -44,9 +44,9 @@ def test_all_placed_cases_give_the_numbers_of_one_device() -> None:
 
 def assert_placed_as_plain(folder: str, names: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tests.parity.placed_cases", folder, *names]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    compared = json.loads(done.stdout)
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr[-4000:]
+    compared = json.loads(completed.stdout)
     assert set(names) <= set(compared)
     limits = {name: _ROUNDING_OF_TWO_KERNELS if name in _TWO_KERNELS else _ROUNDING for name in compared}
     assert {name: case["worst"] for name, case in compared.items() if case["worst"] > limits[name]} == {}

@@ -16,7 +16,7 @@ def largest_growth(
     size = 3 * n_workers + 1
     of_round, center = np.eye(size), size - 1
     for local in range(n_workers):
-        velocity, seen = local + n_workers, local + 2 * n_workers
+        velocity, last_center = local + n_workers, local + 2 * n_workers
         step, exchange = np.eye(size), np.eye(size)
         step[velocity, velocity], step[velocity, local] = momentum, rate
         step[local] -= step[velocity]
@@ -25,8 +25,8 @@ def largest_growth(
         exchange[local] -= difference
         exchange[center] -= -difference / weight
         per_period = share * (n_workers + weight) / (n_workers * tau)
-        exchange[velocity] = per_period * (np.eye(size)[seen] - exchange[center])
+        exchange[velocity] = per_period * (np.eye(size)[last_center] - exchange[center])
         exchange[velocity, velocity] += 1 - share
-        exchange[seen] = exchange[center]
+        exchange[last_center] = exchange[center]
         of_round = exchange @ np.linalg.matrix_power(step, tau) @ of_round
     return float(np.abs(np.linalg.eigvals(of_round)).max())

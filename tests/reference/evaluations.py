@@ -80,10 +80,10 @@ def of_task(answers, targets, *, task="regression", weights="w", data="same") ->
             found_by="a test",
         )
     )
-    given = np.asarray(answers, np.float64)
+    outputs = np.asarray(answers, np.float64)
     if task == "segmentation":
-        given = given.reshape(-1, 1, 1, 1)
-    total.add([given, np.zeros_like(given)] if is_pair else [given], np.asarray(targets, np.float64), start=0)
+        outputs = outputs.reshape(-1, 1, 1, 1)
+    total.add([outputs, np.zeros_like(outputs)] if is_pair else [outputs], np.asarray(targets, np.float64), start=0)
     scored = _scored_on(weights, data, target_blob="y")
     metrics = total.metrics(ReportHead(scored))
     hashes = np.arange(len(targets), dtype=np.uint64)

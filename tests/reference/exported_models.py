@@ -52,35 +52,35 @@ def exported_model(text, folder, n_samples=5, transform=None, stored=None, table
     transform = transform or (TransformOptions(scale=1 / 64, mean_values=(100.0,)) if is_image else None)
     drawn = DrawnInput({"data": (n_samples, *shape[1:])}, stored or tuple(shape[1:]), transform)
     targets = [
-        DrawnInput({blob: (n_samples, *one[1:])}, one[1:], None) for blob, one in shapes.items() if blob != "data"
+        DrawnInput({blob: (n_samples, *shape[1:])}, shape[1:], None) for blob, shape in shapes.items() if blob != "data"
     ]
     samples = DrawnSamples((drawn, *targets))
     samples.table = table
     tasks = served_tasks(net, choose_tasks(net))
-    made = build_deploy_net(message, net, tasks, set(shapes))
-    deploy, outputs = made.message, served_outputs(tasks, made.outputs)
+    deploy_net = build_deploy_net(message, net, tasks, set(shapes))
+    deploy, outputs = deploy_net.message, served_outputs(tasks, deploy_net.outputs)
     params = params_of(net)
     batch = samples.read(0, n_samples)
-    inputs = find_served_inputs(samples, made.inputs)
-    batch = settled_batch(batch, made.inputs, inputs)
+    inputs = find_served_inputs(samples, deploy_net.inputs)
+    batch = settled_batch(batch, deploy_net.inputs, inputs)
 
     def build(batch_size):
         return build_deploy(deploy, batch_size)
 
     @cache
     def served(*, is_portable=False):
-        return ServedModel(build, own, inputs, outputs, trial=batch.feeds, is_portable=is_portable)
+        return ServedModel(build, deploy_values, inputs, outputs, trial=batch.feeds, is_portable=is_portable)
 
     feeds = {blob: values if blob == "data" else values * 0 for blob, values in batch.feeds.items()}
     blobs = compile_forward(net, n_threads=1, outputs=[task.output for task in tasks])(params, feeds)
-    expected = {one.name: one.expected(blobs[one.chosen.output]) for one in outputs}
-    own = deploy_params(net.params, params, build_deploy(deploy, 1).params)
-    batch = deploy_batch(batch, made.inputs)
+    expected = {output.name: output.expected(blobs[output.chosen.output]) for output in outputs}
+    deploy_values = deploy_params(net.params, params, build_deploy(deploy, 1).params)
+    batch = deploy_batch(batch, deploy_net.inputs)
     model = ExportedModel(
         folder=folder,
         deploy=deploy,
         build=build,
-        params=own,
+        params=deploy_values,
         inputs=inputs,
         outputs=outputs,
         batch=batch,

@@ -13,7 +13,7 @@ def texts_in_the_heap(path: Path) -> Path:
         texts = [(file, name) for name in file.attrs]
         file.visititems(lambda _, item: texts.extend((item, name) for name in item.attrs))
         for item, name in texts:
-            if isinstance(found := item.attrs[name], bytes):
-                item.attrs[name] = found.decode()
+            if isinstance(attribute := item.attrs[name], bytes):
+                item.attrs[name] = attribute.decode()
     assert b"GCOL" in path.read_bytes()
     return path

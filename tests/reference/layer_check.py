@@ -156,8 +156,8 @@ def check_layer(
         top_gradients={} if is_loss else dict(zip(spec.tops, weights, strict=True)),
         precision=precision,
     )
-    for top, ours, theirs in zip(spec.tops, run.tops, expected, strict=True):
-        assert_close(ours, theirs, max(FORWARD_BOUND, rounding), f"top {top}")
+    for top, computed, expected_top in zip(spec.tops, run.tops, expected, strict=True):
+        assert_close(computed, expected_top, max(FORWARD_BOUND, rounding), f"top {top}")
 
     bound = max(BACKWARD_BOUND, rounding)
 
@@ -165,13 +165,13 @@ def check_layer(
         return sum(float(np.sum(w * t)) for w, t in zip(weights, reference(*doubles, *blobs), strict=True))
 
     for position, values in enumerate(doubles):
-        ours = run.passes.blob_gradients[f"x{position}"]
+        computed = run.passes.blob_gradients[f"x{position}"]
         if position in no_gradient:
-            assert ours is None or not ours.any()
+            assert computed is None or not computed.any()
             continue
-        ours = np.zeros(values.shape) if ours is None else ours
-        assert ours.shape == values.shape
-        _assert_slope(ours, objective, values, f"gradient of x{position}", bound)
+        computed = np.zeros(values.shape) if computed is None else computed
+        assert computed.shape == values.shape
+        _assert_slope(computed, objective, values, f"gradient of x{position}", bound)
     views = run.net.params.views(run.passes.param_gradients)
     for index, blob in enumerate(blobs):
         if fixed_params:
@@ -181,28 +181,30 @@ def check_layer(
     return run
 
 
-def _assert_slope(ours: npt.ArrayLike, objective: Callable[[], float], values: Array, what: str, bound: float) -> None:
+def _assert_slope(gradient: npt.ArrayLike, objective: Callable[[], float], values: Array, label: str, bound: float) -> None:
     """Compare the slope along one random direction; ``values`` are written and put back."""
     direction = np.random.default_rng(values.size).uniform(-1, 1, values.shape)
-    kept = values.copy()
+    old_values = values.copy()
     slopes = []
     for sign in (1, -1):
-        values[...] = kept + sign * _STEP * direction
+        values[...] = old_values + sign * _STEP * direction
         slopes.append(objective())
-    values[...] = kept
-    theirs = (slopes[0] - slopes[1]) / (2 * _STEP)
+    values[...] = old_values
+    slope = (slopes[0] - slopes[1]) / (2 * _STEP)
     # The slope itself may be near zero by chance: the gradient's size times the direction's is what it is measured by.
-    error, size = abs(float(np.sum(np.multiply(ours, direction))) - theirs), float(np.linalg.norm(ours))
+    error, size = abs(float(np.sum(np.multiply(gradient, direction))) - slope), float(np.linalg.norm(gradient))
     bound *= max(size * float(np.linalg.norm(direction)), 5e-3)
-    assert error <= bound, f"{what}: slope differs by {error:.2e}, allowed: {bound:.2e}"
+    assert error <= bound, f"{label}: slope differs by {error:.2e}, allowed: {bound:.2e}"
 
 
-def assert_close(ours: npt.ArrayLike, theirs: npt.ArrayLike, bound: float, what: str) -> None:
+def assert_close(computed: npt.ArrayLike, reference: npt.ArrayLike, bound: float, label: str) -> None:
     """Assert the shape, and norm(ours - theirs) <= bound * norm(theirs); where theirs is zero, <= bound."""
-    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    assert ours.shape == theirs.shape, f"{what}: shape {ours.shape}, expected {theirs.shape}"
-    error, size = np.linalg.norm(ours - theirs), np.linalg.norm(theirs)
-    assert error <= bound * (size if size > 1e-12 else 1), f"{what}: relative error {error / (size or 1):.2e} > {bound}"
+    computed, reference = np.asarray(computed, np.float64), np.asarray(reference, np.float64)
+    assert computed.shape == reference.shape, f"{label}: shape {computed.shape}, expected {reference.shape}"
+    error, size = np.linalg.norm(computed - reference), np.linalg.norm(reference)
+    assert error <= bound * (size if size > 1e-12 else 1), (
+        f"{label}: relative error {error / (size or 1):.2e} > {bound}"
+    )
 
 
 def in_both_orders(*cases: tuple[Any, ...]) -> list[tuple[Any, ...]]:

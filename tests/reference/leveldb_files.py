@@ -32,11 +32,11 @@ def log_file(*records: bytes, block: int = 32_768) -> bytes:
     for record in records:
         first = True
         while True:
-            left = block - len(out) % block
-            if left < 7:
-                out += bytes(left)
-                left = block
-            piece, record = record[: left - 7], record[left - 7 :]
+            n_free = block - len(out) % block
+            if n_free < 7:
+                out += bytes(n_free)
+                n_free = block
+            piece, record = record[: n_free - 7], record[n_free - 7 :]
             kind = (1 if not record else 2) if first else (4 if not record else 3)
             out += checksum(bytes([kind]) + piece) + struct.pack("<HB", len(piece), kind) + piece
             first = False

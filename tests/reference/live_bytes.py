@@ -47,17 +47,17 @@ def live_peaks(
     """Return the peak of each CPU device in bytes: what the call takes at a time, and its arguments, which stay."""
     placed = list(zip(arguments, map(_number, where), strict=True))
     peaks = [sum(array.nbytes for array, at in placed if at == device) for device in range(n_devices)]
-    for found in recorded.step_stats.dev_stats:
-        peaks[_number(found.device)] += _peak(found)
+    for stats in recorded.step_stats.dev_stats:
+        peaks[_number(stats.device)] += _peak(stats)
     return peaks
 
 
 def busy_shares(recorded: Any, n_devices: int) -> list[float]:
     """Return each CPU device's part of the time of all operations."""
     busy = [0.0] * n_devices
-    for found in recorded.step_stats.dev_stats:
-        nodes = (node for node in found.node_stats if node.node_name != "PartitionedCall")  # those inside it are listed
-        busy[_number(found.device)] += sum(node.op_end_rel_micros - node.op_start_rel_micros for node in nodes)
+    for stats in recorded.step_stats.dev_stats:
+        nodes = (node for node in stats.node_stats if node.node_name != "PartitionedCall")  # those inside it are listed
+        busy[_number(stats.device)] += sum(node.op_end_rel_micros - node.op_start_rel_micros for node in nodes)
     return [each / sum(busy) for each in busy]
 
 

@@ -35,7 +35,7 @@ def s3_variables(folder: Path) -> Iterator[dict[str, str]]:
         return [SERVER, "-H", "127.0.0.1", "-p", str(port)]
 
     with (
-        http_server(command, log=folder / "log", answers_at="/moto-api/", what="moto's server") as url,
+        http_server(command, log=folder / "log", answers_at="/moto-api/", server_name="moto's server") as url,
         pytest.MonkeyPatch.context() as patch,
     ):
         variables = {

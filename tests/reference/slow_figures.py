@@ -23,9 +23,9 @@ def slow_average_precision(scores, targets):
         return None
     total = last_recall = 0.0
     for threshold in sorted(set(scores), reverse=True):
-        taken = [target for score, target in zip(scores, targets, strict=True) if score >= threshold]
-        recall = sum(taken) / n_positives
-        total += (recall - last_recall) * sum(taken) / len(taken)
+        accepted_targets = [target for score, target in zip(scores, targets, strict=True) if score >= threshold]
+        recall = sum(accepted_targets) / n_positives
+        total += (recall - last_recall) * sum(accepted_targets) / len(accepted_targets)
         last_recall = recall
     return total
 
@@ -46,14 +46,14 @@ def slow_ece(confidences, is_right, n_bins):
 
 def slow_regression(predicted, true):
     """One output, in exact fractions: a dict of mae, rmse, r2, bias."""
-    said, truth = [Fraction(value) for value in predicted], [Fraction(value) for value in true]
+    answers, truth = [Fraction(value) for value in predicted], [Fraction(value) for value in true]
     n = len(truth)
-    residuals = [one - other for one, other in zip(said, truth, strict=True)]
-    squared = sum(one * one for one in residuals)
+    residuals = [answer - other for answer, other in zip(answers, truth, strict=True)]
+    squared = sum(residual * residual for residual in residuals)
     mean = sum(truth) / n
-    spread = sum((one - mean) ** 2 for one in truth)
+    spread = sum((value - mean) ** 2 for value in truth)
     return {
-        "mae": float(sum(abs(one) for one in residuals) / n),
+        "mae": float(sum(abs(residual) for residual in residuals) / n),
         "rmse": math.sqrt(squared / n),
         "bias": float(sum(residuals) / n),
         "r2": float(1 - squared / spread) if spread else None,
@@ -67,16 +67,16 @@ def slow_segmentation(predicted, labels, n_classes, ignore_label=None):
         if label != ignore_label:
             n[label][answer] += 1
     t = [sum(row) for row in n]
-    taken = [sum(n[i][j] for i in range(n_classes)) for j in range(n_classes)]
+    n_predicted = [sum(n[i][j] for i in range(n_classes)) for j in range(n_classes)]
     present = [i for i in range(n_classes) if t[i]]
-    seen = [i for i in range(n_classes) if t[i] + taken[i] - n[i][i]]
-    iou = {i: n[i][i] / (t[i] + taken[i] - n[i][i]) for i in seen}
+    classes = [i for i in range(n_classes) if t[i] + n_predicted[i] - n[i][i]]
+    iou = {i: n[i][i] / (t[i] + n_predicted[i] - n[i][i]) for i in classes}
     return {
         "confusion": n,
         "pixel_accuracy": sum(n[i][i] for i in range(n_classes)) / sum(t),
         "mean_accuracy": sum(n[i][i] / t[i] for i in present) / len(present),
-        "mean_iou": sum(iou.values()) / len(seen),
-        "frequency_weighted_iou": sum(t[i] * iou[i] for i in seen) / sum(t),
+        "mean_iou": sum(iou.values()) / len(classes),
+        "frequency_weighted_iou": sum(t[i] * iou[i] for i in classes) / sum(t),
     }
 
 
@@ -87,8 +87,8 @@ def slow_verification(distances, is_same):
     points = [(0.0, 0.0)]
     best = (n - n_same) / n
     for threshold in sorted(set(distances)):
-        hits = sum(same for one, same in zip(distances, is_same, strict=True) if one <= threshold)
-        alarms = sum(not same for one, same in zip(distances, is_same, strict=True) if one <= threshold)
+        hits = sum(same for distance, same in zip(distances, is_same, strict=True) if distance <= threshold)
+        alarms = sum(not same for distance, same in zip(distances, is_same, strict=True) if distance <= threshold)
         best = max(best, (hits + (n - n_same) - alarms) / n)
         points.append((alarms / (n - n_same), hits / n_same))
 
@@ -108,25 +108,25 @@ def slow_verification(distances, is_same):
 
 def slow_neighbours(vectors, labels, k):
     """The share of samples, having another of their class, with one of it among the k nearest."""
-    found = []
+    hits = []
     for at, (vector, label) in enumerate(zip(vectors, labels, strict=True)):
-        others = [other for other in range(len(vectors)) if other != at]
-        if all(labels[other] != label for other in others):
+        neighbours = [other for other in range(len(vectors)) if other != at]
+        if all(labels[other] != label for other in neighbours):
             continue
-        others.sort(key=lambda other: (math.dist(vector, vectors[other]), other))
-        found.append(any(labels[other] == label for other in others[:k]))
-    return sum(found) / len(found)
+        neighbours.sort(key=lambda other: (math.dist(vector, vectors[other]), other))
+        hits.append(any(labels[other] == label for other in neighbours[:k]))
+    return sum(hits) / len(hits)
 
 
-def slow_reconstruction(made, wanted, peak):
+def slow_reconstruction(outputs, targets, peak):
     """Lists of lists: mean MSE, mean MAE, mean PSNR of the samples that are not perfect, and each sample's MSE."""
     mse = [
-        sum((x - y) ** 2 for x, y in zip(one, other, strict=True)) / len(one)
-        for one, other in zip(made, wanted, strict=True)
+        sum((x - y) ** 2 for x, y in zip(output, other, strict=True)) / len(output)
+        for output, other in zip(outputs, targets, strict=True)
     ]
     mae = [
-        sum(abs(x - y) for x, y in zip(one, other, strict=True)) / len(one)
-        for one, other in zip(made, wanted, strict=True)
+        sum(abs(x - y) for x, y in zip(output, other, strict=True)) / len(output)
+        for output, other in zip(outputs, targets, strict=True)
     ]
     psnr = [10 * math.log10(peak * peak / value) for value in mse if value]
     return {"mse": sum(mse) / len(mse), "mae": sum(mae) / len(mae), "psnr": sum(psnr) / len(psnr), "each": mse}

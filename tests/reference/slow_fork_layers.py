@@ -10,21 +10,21 @@ import numpy as np
 def slow_permute(x, *, order):
     """Axis i of the top is axis order[i] of the bottom."""
     top = np.zeros([x.shape[axis] for axis in order])
-    for place in np.ndindex(*x.shape):
-        top[tuple(place[axis] for axis in order)] = x[place]
+    for index in np.ndindex(*x.shape):
+        top[tuple(index[axis] for axis in order)] = x[index]
     return top
 
 
 def slow_normalize(x, scale, *, across_spatial, eps):
     """x (N, C, spatial...); scale one value or (C,). eps is added to the sum of squares."""
     top = np.zeros_like(x)
-    for n, c, *place in np.ndindex(*x.shape):
-        seen = x[n] if across_spatial else x[(n, slice(None), *place)]
+    for n, c, *position in np.ndindex(*x.shape):
+        group = x[n] if across_spatial else x[(n, slice(None), *position)]
         total = eps
-        for value in seen.ravel():
+        for value in group.ravel():
             total += value * value
         factor = scale if np.ndim(scale) == 0 else scale[c]
-        top[(n, c, *place)] = factor * x[(n, c, *place)] / total**0.5
+        top[(n, c, *position)] = factor * x[(n, c, *position)] / total**0.5
     return top
 
 
@@ -47,10 +47,10 @@ def slow_interp(x, *, height, width, pad_beg=0, pad_end=0):
         # The ends meet the last pixel exactly; a rounding error must not count as the pixel before.
         down, right = round(h * row_step, 9), round(w * column_step, 9)
         r, k = int(down), int(right)
-        below, beside = min(r + 1, rows - 1), min(k + 1, columns - 1)
+        below, next_column = min(r + 1, rows - 1), min(k + 1, columns - 1)
         a, b = down - r, right - k
-        top[n, c, h, w] = (1 - a) * ((1 - b) * x[n, c, r, k] + b * x[n, c, r, beside]) + a * (
-            (1 - b) * x[n, c, below, k] + b * x[n, c, below, beside]
+        top[n, c, h, w] = (1 - a) * ((1 - b) * x[n, c, r, k] + b * x[n, c, r, next_column]) + a * (
+            (1 - b) * x[n, c, below, k] + b * x[n, c, below, next_column]
         )
     return top
 

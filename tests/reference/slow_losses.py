@@ -12,10 +12,10 @@ def slow_softmax(x, axis):
     """Along one axis, one line of values at a time."""
     moved = np.moveaxis(x, axis, -1)
     top = np.zeros_like(moved)
-    for place in np.ndindex(*moved.shape[:-1]):
-        powers = [math.exp(value - max(moved[place])) for value in moved[place]]
+    for index in np.ndindex(*moved.shape[:-1]):
+        powers = [math.exp(value - max(moved[index])) for value in moved[index]]
         for k, power in enumerate(powers):
-            top[(*place, k)] = power / sum(powers)
+            top[(*index, k)] = power / sum(powers)
     return np.moveaxis(top, -1, axis)
 
 
@@ -94,15 +94,15 @@ def slow_accuracy(x, labels, axis=1, *, top_k=1, ignore=None):
     """Return (accuracy, per class), AccuracyLayer::Forward_cpu."""
     moved = np.moveaxis(x, axis, -1)
     flat = moved.reshape(-1, moved.shape[-1])
-    hits, seen = np.zeros(flat.shape[1]), np.zeros(flat.shape[1])
+    hits, counts = np.zeros(flat.shape[1]), np.zeros(flat.shape[1])
     for scores, label in zip(flat, np.asarray(labels).reshape(-1).astype(int), strict=True):
         if ignore is not None and label == ignore:
             continue
-        seen[label] += 1
+        counts[label] += 1
         n_better = -1  # the true class finds itself
         for score in scores:
             if score >= scores[label]:
                 n_better += 1
         hits[label] += n_better < top_k
-    per_class = [0.0 if seen[k] == 0 else hits[k] / seen[k] for k in range(len(seen))]
-    return (hits.sum() / seen.sum() if seen.sum() else 0.0), np.array(per_class)
+    per_class = [0.0 if counts[k] == 0 else hits[k] / counts[k] for k in range(len(counts))]
+    return (hits.sum() / counts.sum() if counts.sum() else 0.0), np.array(per_class)

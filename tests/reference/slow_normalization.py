@@ -30,12 +30,12 @@ def slow_mvn(x, *, across_channels, normalize_variance, eps):
     top = np.zeros_like(x)
     for n in range(x.shape[0]):
         groups = [x[n]] if across_channels else list(x[n])
-        done = []
+        normalized = []
         for group in groups:
             mean = sum(group.reshape(-1)) / group.size
             deviation = math.sqrt(sum((group.reshape(-1) - mean) ** 2) / group.size)
-            done.append((group - mean) / (deviation + eps) if normalize_variance else group - mean)
-        top[n] = done[0] if across_channels else np.stack(done)
+            normalized.append((group - mean) / (deviation + eps) if normalize_variance else group - mean)
+        top[n] = normalized[0] if across_channels else np.stack(normalized)
     return top
 
 

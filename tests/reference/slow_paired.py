@@ -33,12 +33,12 @@ def coverage_of_interval(interval, share_gained, share_lost, n):
 
 
 def _trinomial(gained, lost, n, share_gained, share_lost):
-    value, rest = 1.0, 1 - share_gained - share_lost
+    value, share_unchanged = 1.0, 1 - share_gained - share_lost
     for k in range(gained):
         value *= (n - k) / (k + 1) * share_gained
     for k in range(lost):
         value *= (n - gained - k) / (k + 1) * share_lost
-    return value * rest ** (n - gained - lost)
+    return value * share_unchanged ** (n - gained - lost)
 
 
 def listed_flipped_p(sums):
@@ -50,4 +50,4 @@ def listed_flipped_p(sums):
 def listed_rejected_means(sums, counts, mean, tail):
     """Whether a mean gain is rejected, of groups with these sums and counts: by the signs of their distances."""
     rests = [value - mean * count for value, count in zip(sums, counts, strict=True)]
-    return listed_flipped_p(rests) <= tail or listed_flipped_p([-rest for rest in rests]) <= tail
+    return listed_flipped_p(rests) <= tail or listed_flipped_p([-residual for residual in rests]) <= tail

@@ -77,16 +77,16 @@ def slow_deepspark(
         server: (factor, rate, step, limit) of the server's factor.
     """
     locals_, center = _start(initial, n_workers)
-    own, alphas, limits = [0] * n_workers, [alpha] * n_workers, [decay[1 + 1]] * n_workers
+    n_exchanges, alphas, limits = [0] * n_workers, [alpha] * n_workers, [decay[1 + 1]] * n_workers
     factor, factor_limit = server[0], server[3]
     for total, (worker, update) in enumerate(run):
-        if own[worker] and own[worker] % decay[1] == 0 and limits[worker] != 0:
+        if n_exchanges[worker] and n_exchanges[worker] % decay[1] == 0 and limits[worker] != 0:
             alphas[worker] *= decay[0]
             limits[worker] -= 1
         if total and total % server[2] == 0 and factor_limit != 0:
             factor *= server[1]
             factor_limit -= 1
-        own[worker] += 1
+        n_exchanges[worker] += 1
         for i, u in enumerate(update):
             moved = F(locals_[worker][i] + F(u))
             pull = F(F(moved - center[i]) * F(alphas[worker]))
@@ -265,20 +265,20 @@ def slow_dcasgd(
     rate, momentum, decay = solver
     n = len(initial)
     center = [float(v) for v in initial]
-    places = [list(center) for _ in targets]
+    locals_ = [list(center) for _ in targets]
     velocities = [[0.0] * n for _ in targets]
     gradients: list[list[float]] = [[] for _ in targets]
-    for what, w in events:
-        if what == "gradient":
-            gradients[w] = [(x - t) ** 3 for x, t in zip(places[w], targets[w], strict=True)]
+    for event, w in events:
+        if event == "gradient":
+            gradients[w] = [(x - t) ** 3 for x, t in zip(locals_[w], targets[w], strict=True)]
             continue
         for i in range(n):
             g = gradients[w][i]
-            g += compensation * g * g * (center[i] - places[w][i])
+            g += compensation * g * g * (center[i] - locals_[w][i])
             velocities[w][i] = momentum * velocities[w][i] + rate * (g + decay * center[i])
             center[i] -= velocities[w][i]
-        places[w] = list(center)
-    return places, center
+        locals_[w] = list(center)
+    return locals_, center
 
 
 AtEachPush = Callable[[Sequence[float], Run, int, float], Result]

@@ -76,9 +76,9 @@ def one_step(
         first = m * first + rate * g
         return first, first, second
     if solver.type == "Nesterov":
-        before = first
+        old_first = first
         first = m * first + rate * g
-        return (1 + m) * first - m * before, first, second
+        return (1 + m) * first - m * old_first, first, second
     if solver.type == "AdaGrad":
         first += g * g
         return rate * g / (sqrt(first) + solver.delta), first, second

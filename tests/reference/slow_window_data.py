@@ -62,7 +62,7 @@ def warped_window(
         pad_x1, pad_y1 = max(0, -x1), max(0, -y1)
         pad_x2, pad_y2 = max(0, x2 - columns + 1), max(0, y2 - rows + 1)
         x1, x2, y1, y2 = x1 + pad_x1, x2 - pad_x2, y1 + pad_y1, y2 - pad_y2
-        scale_x, scale_y = (np.float32(crop) / np.float32(asked) for asked in (unclipped_width, unclipped_height))
+        scale_x, scale_y = (np.float32(crop) / np.float32(side) for side in (unclipped_width, unclipped_height))
         width, height = c_round(np.float32(x2 - x1 + 1) * scale_x), c_round(np.float32(y2 - y1 + 1) * scale_y)
         pad_h = c_round(np.float32(pad_y1) * scale_y)
         pad_w = c_round(np.float32(pad_x2 if mirrored else pad_x1) * scale_x)

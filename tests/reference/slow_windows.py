@@ -13,14 +13,14 @@ def slow_convolution(x, w, b=None, *, stride, pad, dilation, group=1):
     size = [(x.shape[2 + i] + 2 * pad[i] - (dilation[i] * (kernel[i] - 1) + 1)) // stride[i] + 1 for i in range(rank)]
     n_outputs, per_group = w.shape[0], w.shape[1]
     top = np.zeros((x.shape[0], n_outputs, *size))
-    for n, o, *place in np.ndindex(*top.shape):
+    for n, o, *position in np.ndindex(*top.shape):
         first = (o // (n_outputs // group)) * per_group
         total = 0.0 if b is None else b[o]
         for c, *tap in np.ndindex(per_group, *kernel):
-            at = [place[i] * stride[i] + tap[i] * dilation[i] - pad[i] for i in range(rank)]
+            at = [position[i] * stride[i] + tap[i] * dilation[i] - pad[i] for i in range(rank)]
             if all(0 <= at[i] < x.shape[2 + i] for i in range(rank)):
                 total += x[(n, first + c, *at)] * w[(o, c, *tap)]
-        top[(n, o, *place)] = total
+        top[(n, o, *position)] = total
     return top
 
 
@@ -33,12 +33,12 @@ def slow_deconvolution(x, w, b=None, *, stride, pad, dilation, group=1):
     top = np.zeros((x.shape[0], per_group * group, *size))
     if b is not None:
         top += np.reshape(b, (1, -1) + (1,) * rank)
-    for n, c, *place in np.ndindex(*x.shape):
+    for n, c, *position in np.ndindex(*x.shape):
         first = (c // (channels // group)) * per_group
         for o, *tap in np.ndindex(per_group, *kernel):
-            at = [place[i] * stride[i] + tap[i] * dilation[i] - pad[i] for i in range(rank)]
+            at = [position[i] * stride[i] + tap[i] * dilation[i] - pad[i] for i in range(rank)]
             if all(0 <= at[i] < size[i] for i in range(rank)):
-                top[(n, first + o, *at)] += x[(n, c, *place)] * w[(c, o, *tap)]
+                top[(n, first + o, *at)] += x[(n, c, *position)] * w[(c, o, *tap)]
     return top
 
 

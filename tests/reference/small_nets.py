@@ -10,7 +10,7 @@ def _input(*shape):
 
 def _layer(kind, name, bottoms, options="", top=None):
     read = " ".join(f'bottom: "{bottom}"' for bottom in bottoms.split())
-    tops = " ".join(f'top: "{one}"' for one in (top or name).split())
+    tops = " ".join(f'top: "{blob}"' for blob in (top or name).split())
     return f'layer {{ name: "{name}" type: "{kind}" {read} {tops} {options} }}'
 
 

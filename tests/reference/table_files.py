@@ -128,23 +128,23 @@ def ingest_files(config: IngestConfig, work: Path, *, goes_on: bool = False) -> 
 def counted_rows(folder: Path, split: str) -> Sequence[tuple]:
     """Id, label and features as the table has them, of every row of a split that counts, sorted."""
     manifest = verify(folder / split)
-    found: list[tuple] = []
+    counted: list[tuple] = []
     for shard in manifest.shards:
         with h5py.File(folder / split / shard.file) as held:
             rows = kept_rows(shard.excluded, shard.n_rows)
             values = manifest.table.restore(held["data"][:][rows]).astype(float).round(4)
             names = held["id"][:][rows] if "id" in held else [b""] * len(rows)
             labels = held["label"][:][rows].reshape(len(rows), -1)
-            found += [
+            counted += [
                 (str(name), *label, *row)
                 for name, label, row in zip(names, labels.tolist(), values.tolist(), strict=True)
             ]
-    assert len(found) == manifest.n_samples
-    return sorted(found)
+    assert len(counted) == manifest.n_samples
+    return sorted(counted)
 
 
 def require_same_rows(
-    grown: Path, whole: Path, manifests: Mapping[str, DatasetManifest], also: tuple[str, ...]
+    grown: Path, ingested_at_once: Path, manifests: Mapping[str, DatasetManifest], also: tuple[str, ...]
 ) -> None:
     """Compare a dataset that was brought up with a new ingestion, but for what belongs to the first version.
 
@@ -155,12 +155,12 @@ def require_same_rows(
         also: Fields of a manifest to compare, besides labels, samples, classes, recipe and warnings.
     """
     for split, manifest in manifests.items():
-        found = verify(grown / split)
+        verified = verify(grown / split)
         for name in ("label_histogram", "n_samples", "class_names", "recipe_sha256", *also):
-            assert getattr(found, name) == getattr(manifest, name), name
-        kept = {kind: count for kind, count in found.warnings.items() if kind != "drifted_column"}
-        assert kept == manifest.warnings
-        assert counted_rows(grown, split) == counted_rows(whole, split)
+            assert getattr(verified, name) == getattr(manifest, name), name
+        warnings = {kind: count for kind, count in verified.warnings.items() if kind != "drifted_column"}
+        assert warnings == manifest.warnings
+        assert counted_rows(grown, split) == counted_rows(ingested_at_once, split)
     verify_dataset(grown, lambda _: None)
 
 

@@ -19,17 +19,20 @@ def main() -> None:
     parser.add_argument("--strategy", default="easgd", help="of the exchange")
     parser.add_argument("--gap", type=float, default=2.5, help="mean seconds between two faults")
     parser.add_argument("--folder", type=Path, default=Path("build/soak"), help="for page and logs")
-    given = parser.parse_args()
-    seed = given.seed or time.time_ns() % 2**31
-    _say(f"soak: seed={seed}, {given.minutes:g} minutes, strategy {given.strategy}; page: {given.folder}/soak.html")
-    wanted = Soak(60.0 * given.minutes, seed, given.folder, strategy=given.strategy, gap_s=given.gap)
-    line, held, results = soak(wanted, _say)
+    options = parser.parse_args()
+    seed = options.seed or time.time_ns() % 2**31
+    _say(
+        f"soak: seed={seed}, {options.minutes:g} minutes, strategy {options.strategy}; page: {options.folder}/soak.html"
+    )
+    plan = Soak(60.0 * options.minutes, seed, options.folder, strategy=options.strategy, gap_s=options.gap)
+    line, held, results = soak(plan, _say)
     _say("seconds to recover, median/longest: worker that was hit | clock | longest stall")
-    for found in recoveries(results):
+    for recovery in recoveries(results):
         pairs = " | ".join(
-            "-" if pair is None else f"{pair[0]:.2f}/{pair[1]:.2f}" for pair in (found.worker, found.clock, found.stall)
+            "-" if pair is None else f"{pair[0]:.2f}/{pair[1]:.2f}"
+            for pair in (recovery.worker, recovery.clock, recovery.stall)
         )
-        _say(f"  {found.kind} ({found.n}): {pairs}")
+        _say(f"  {recovery.kind} ({recovery.n}): {pairs}")
     _say(line)
     sys.exit(0 if held else 1)
 

@@ -103,7 +103,7 @@ def draw_faults(
 
 
 @dataclass
-class Done:
+class InjectedFault:
     """A fault that was done, and when the run went on.
 
     Attributes:
@@ -126,7 +126,7 @@ class Injector:
     """Does a schedule's faults to a run, from ``start`` to ``stop``; one that finds its target busy is left out.
 
     Attributes:
-        done: What was done, in order of beginning.
+        injected: What was done, in order of beginning.
         busy_until: No fault lasts, and none has ended after this, ``time.monotonic``.
     """
 
@@ -138,11 +138,11 @@ class Injector:
         server_pid: Callable[[], int],
         server_address: tuple[str, int],
         proxies: Mapping[int, Proxy],
-        kill_driver: Callable[[Done], bool],
-        begun: Callable[[Done], None],
-        ended: Callable[[Done], None],
+        kill_driver: Callable[[InjectedFault], bool],
+        begun: Callable[[InjectedFault], None],
+        ended: Callable[[InjectedFault], None],
     ) -> None:
-        self.done: list[Done] = []
+        self.injected: list[InjectedFault] = []
         self._schedule = schedule
         self._worker_pids = worker_pids
         self._server_pid = server_pid
@@ -182,22 +182,22 @@ class Injector:
             thread.start()
 
     def _do(self, fault: Fault) -> None:
-        done = Done(fault, time.monotonic())
-        self._begun(done)
+        injected = InjectedFault(fault, time.monotonic())
+        self._begun(injected)
         try:
-            if self._act(done):
-                done.ended = time.monotonic()
-                self.done.append(done)
-                self._ended(done)
+            if self._act(injected):
+                injected.ended = time.monotonic()
+                self.injected.append(injected)
+                self._ended(injected)
         finally:
             with self._lock:
                 self._busy.discard(fault.worker)
 
-    def _act(self, done: Done) -> bool:
+    def _act(self, injected: InjectedFault) -> bool:
         """Do it; returns whether there was something to do it to."""
-        fault = done.fault
+        fault = injected.fault
         if fault.worker == DRIVER:
-            return self._kill_driver(done)
+            return self._kill_driver(injected)
         if fault.kind == "strangers":
             return self._strangers(fault)
         if fault.kind.endswith(("server", "worker", "given up")):

@@ -33,22 +33,22 @@ class Growth:
 
 def growths(lives: Iterable[Life]) -> list[Growth]:
     """Return those of lives that were long enough."""
-    found = []
+    growths_of_roles = []
     for life in lives:
         settled = life.settled()
         if len(settled) < 4 * FEW_SAMPLES:
             continue
         quarter = len(settled) // 4
         first, last = (statistics.median(s.rss_bytes for s in part) for part in (settled[:quarter], settled[-quarter:]))
-        found.append(Growth(life.role, settled[-1].at - settled[0].at, first, last))
-    return found
+        growths_of_roles.append(Growth(life.role, settled[-1].at - settled[0].at, first, last))
+    return growths_of_roles
 
 
-def memory_findings(found: Sequence[Growth]) -> list[str]:
+def memory_findings(measured: Sequence[Growth]) -> list[str]:
     return [
         f"{g.role}: memory grew by {100 * g.share:.1f} % in {g.seconds:.0f} s after its warm-up, from"
         f" {g.first_bytes / 2**20:.1f} to {g.last_bytes / 2**20:.1f} MiB"
-        for g in found
+        for g in measured
         if g.share > FLAT and g.last_bytes - g.first_bytes > FLAT_BYTES
     ]
 

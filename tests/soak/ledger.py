@@ -86,8 +86,8 @@ class NotedLink(SocketLink):
             os.close(self._grants)
             self._grants = -1
 
-    def _write(self, what: str, grant: Grant) -> None:
-        os.write(self._grants, json.dumps([what, grant.start, grant.stop]).encode() + b"\n")
+    def _write(self, status: str, grant: Grant) -> None:
+        os.write(self._grants, json.dumps([status, grant.start, grant.stop]).encode() + b"\n")
 
 
 class PushLedger:
@@ -132,14 +132,14 @@ class Account:
     total: Any = 0.0
     open_pushes: list[Vector] = field(default_factory=list)
     granted: list[tuple[int, int]] = field(default_factory=list)
-    done: list[tuple[int, int]] = field(default_factory=list)
+    finished: list[tuple[int, int]] = field(default_factory=list)
 
     def take(self, folder: Path) -> None:
         """Add the files of processes that have ended, and remove them."""
         for path in sorted(folder.glob("*.grants")):
             for line in path.read_bytes().splitlines():
-                what, start, stop = json.loads(line)
-                (self.done if what == "done" else self.granted).append((start, stop))
+                status, start, stop = json.loads(line)
+                (self.finished if status == "done" else self.granted).append((start, stop))
             path.unlink()
         for path in sorted(folder.glob("*.pushes")):
             ledger = PushLedger(path, (path.stat().st_size - 8) // 20)
@@ -165,14 +165,14 @@ def count_steps(account: Account, first: int, stop: int) -> StepCount:
     itself has its steps. A step that is in no grant at all was never given out. What lies behind ``stop`` was done for
     nothing, since the next driver went on from there.
     """
-    n = max([stop, *(end for _, end in (*account.done, *account.granted))])
-    done, granted = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    for start, end in account.done:
-        done[start:end] += 1
+    n = max([stop, *(end for _, end in (*account.finished, *account.granted))])
+    finished, granted = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    for start, end in account.finished:
+        finished[start:end] += 1
     for start, end in account.granted:
         granted[start:end] += 1
-    here = slice(first, stop)
-    return StepCount(int(((done == 0) & (granted == 0))[here].sum()), int((done > 1)[here].sum()))
+    span = slice(first, stop)
+    return StepCount(int(((finished == 0) & (granted == 0))[span].sum()), int((finished > 1)[span].sum()))
 
 
 @dataclass(frozen=True)
@@ -194,16 +194,16 @@ def check_center(
     initial: Vector, final: Vector, account: Account, spans: Sequence[slice], *, tolerance: float = 2e-4
 ) -> CenterCheck:
     """Explain each chunk of the center: what was there, all ended exchanges, and open ones once or not at all."""
-    rest = final.astype(np.float64) - initial.astype(np.float64) - account.total
+    residual = final.astype(np.float64) - initial.astype(np.float64) - account.total
     off, worst = 0, 0.0
     for span in spans:
-        left = rest[span]
+        residual_part = residual[span]
         pushes = [push[span].astype(np.float64) for push in account.open_pushes if push[span].any()]
         if pushes:
             columns = np.stack(pushes, axis=1)
-            shares = np.clip(np.round(np.linalg.lstsq(columns, left, rcond=None)[0]), 0.0, 1.0)
-            left = left - columns @ shares
-        found = float(np.abs(left).max())
-        worst = max(worst, found)
-        off += found > tolerance
+            shares = np.clip(np.round(np.linalg.lstsq(columns, residual_part, rcond=None)[0]), 0.0, 1.0)
+            residual_part = residual_part - columns @ shares
+        largest = float(np.abs(residual_part).max())
+        worst = max(worst, largest)
+        off += largest > tolerance
     return CenterCheck(len(account.open_pushes), off, worst)

@@ -28,26 +28,26 @@ class Recovery:
 
 def recoveries(results: Sequence[RunResult]) -> list[Recovery]:
     """Return one for each kind that was done."""
-    done = [fault for result in results for fault in result.done]
-    found = []
+    faults = [fault for result in results for fault in result.injected]
+    rows = []
     for kind in KINDS:
-        of_kind = [one for one in done if one.fault.kind == kind]
+        of_kind = [fault for fault in faults if fault.fault.kind == kind]
         if of_kind:
-            found.append(
+            rows.append(
                 Recovery(
                     kind,
                     len(of_kind),
-                    _median_and_max([one.worker_s for one in of_kind]),
-                    _median_and_max([one.clock_s for one in of_kind]),
-                    _median_and_max([one.stall_s for one in of_kind if one.clock_s is not None]),
+                    _median_and_max([fault.worker_s for fault in of_kind]),
+                    _median_and_max([fault.clock_s for fault in of_kind]),
+                    _median_and_max([fault.stall_s for fault in of_kind if fault.clock_s is not None]),
                 )
             )
-    return found
+    return rows
 
 
 def _median_and_max(values: Sequence[float | None]) -> tuple[float, float] | None:
-    known = [value for value in values if value is not None]
-    return (statistics.median(known), max(known)) if known else None
+    measured = [value for value in values if value is not None]
+    return (statistics.median(measured), max(measured)) if measured else None
 
 
 def write_page(path: Path, results: Sequence[RunResult], *, last_line: str, seed: int) -> None:
@@ -80,7 +80,7 @@ class Bar:
 def _chart(result: RunResult) -> dict[str, object]:
     """Return what the template draws of one run: the clock as a line, a row of bars for each kind of fault."""
     span = max(result.seconds, 1.0)
-    kinds = [kind for kind in KINDS if any(one.fault.kind == kind for one in result.done)]
+    kinds = [kind for kind in KINDS if any(fault.fault.kind == kind for fault in result.injected)]
 
     def x(at: float) -> float:
         return round(max(0.0, min(1.0, (at - result.begun) / span)) * WIDTH, 1)
@@ -90,18 +90,18 @@ def _chart(result: RunResult) -> dict[str, object]:
         for line in _rising(result.clock)
     ]
     bars = []
-    for one in result.done:
-        waited = max(one.worker_s or 0.0, one.clock_s or 0.0)
-        target = {SERVER: "server", DRIVER: "driver"}.get(one.fault.worker, f"worker {one.fault.worker}")
+    for injected in result.injected:
+        waited = max(injected.worker_s or 0.0, injected.clock_s or 0.0)
+        target = {SERVER: "server", DRIVER: "driver"}.get(injected.fault.worker, f"worker {injected.fault.worker}")
         bars.append(
             Bar(
-                x(one.begun),
-                CHART + TOP + ROW * kinds.index(one.fault.kind),
-                max(1.5, x(one.ended) - x(one.begun)),
-                x(one.ended + waited) - x(one.ended),
-                f"{one.begun - result.begun:.1f} s: {one.fault.kind} ({target}), lasted {one.ended - one.begun:.2f} s,"
-                f" recovered after {waited:.2f} s",
-                one.clock_s is None,
+                x(injected.begun),
+                CHART + TOP + ROW * kinds.index(injected.fault.kind),
+                max(1.5, x(injected.ended) - x(injected.begun)),
+                x(injected.ended + waited) - x(injected.ended),
+                f"{injected.begun - result.begun:.1f} s: {injected.fault.kind} ({target}), "
+                f"lasted {injected.ended - injected.begun:.2f} s, recovered after {waited:.2f} s",
+                injected.clock_s is None,
             )
         )
     rows = [(CHART + TOP + ROW * i, kind) for i, kind in enumerate(kinds)]

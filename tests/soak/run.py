@@ -36,7 +36,7 @@ from deepspark_ops.train.driver.run_signals import RunSignals
 from tests.paths import ROOT
 from tests.processes import descendants, is_alive
 from tests.reference.ingest_in_process import ingest
-from tests.soak.faults import Done, Fault, Injector
+from tests.soak.faults import Fault, InjectedFault, Injector
 from tests.soak.invariants import (
     Growth,
     descriptor_findings,
@@ -98,7 +98,7 @@ class RunResult:
             additive.
         uncertain: Chunks that a killed server was adding; each may be there in part.
         begun: ``time.monotonic`` of the first step.
-        done: The faults.
+        injected: The faults.
         clock: (time, steps).
         growths: Of memory.
         files: What the run left in its folder.
@@ -116,7 +116,7 @@ class RunResult:
     center: CenterCheck | None = None
     uncertain: int = 0
     begun: float = 0.0
-    done: list[Done] = field(default_factory=list)
+    injected: list[InjectedFault] = field(default_factory=list)
     clock: list[tuple[float, int]] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -161,7 +161,7 @@ class Part:
         acknowledged, uncertain: As its server last said.
         clock: (time, steps).
         lives: Processes.
-        done: The faults.
+        injected: The faults.
     """
 
     first: int = 0
@@ -179,7 +179,7 @@ class Part:
     uncertain: int = 0
     clock: list[tuple[float, int]] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
-    done: list[Done] = field(default_factory=list)
+    injected: list[InjectedFault] = field(default_factory=list)
 
 
 def run_once(plan: Plan, context: Any, dataset: Path, folder: Path, expected_files: list[str] | None) -> RunResult:
@@ -196,12 +196,12 @@ def run_once(plan: Plan, context: Any, dataset: Path, folder: Path, expected_fil
     fork = multiprocessing.get_context("fork")
     ended_as_expected = True
     while ended_as_expected and not (parts and parts[-1].is_over):
-        told, tells = fork.Pipe(duplex=False)
-        arguments = (plan, len(parts), context, dataset, folder, tells)
+        receiver, sender = fork.Pipe(duplex=False)
+        arguments = (plan, len(parts), context, dataset, folder, sender)
         driver = fork.Process(target=_drive, args=arguments, name=plan.name)
         driver.start()
-        tells.close()
-        part = _told(told, plan.limit_s)
+        sender.close()
+        part = _received(receiver, plan.limit_s)
         if part is None:
             driver.kill()
         driver.join()
@@ -216,38 +216,38 @@ def run_once(plan: Plan, context: Any, dataset: Path, folder: Path, expected_fil
     return result
 
 
-def _told(told: Connection, limit_s: float) -> Part | None:
+def _received(receiver: Connection, limit_s: float) -> Part | None:
     """Return what a driver says last; None if it said nothing, or not in time."""
     try:
-        part: Part | None = told.recv() if told.poll(limit_s) else None
+        part: Part | None = receiver.recv() if receiver.poll(limit_s) else None
     except EOFError:
         part = None
-    told.close()
+    receiver.close()
     return part
 
 
-def _drive(plan: Plan, number: int, context: Any, dataset: Path, folder: Path, tells: Connection) -> None:
+def _drive(plan: Plan, number: int, context: Any, dataset: Path, folder: Path, sender: Connection) -> None:
     """Be a driver of the run, in a process that was forked for it; what is known in the end is told."""
     # The processes' template is our parent's child, which only the parent may ask whether it lives.
     forkserver._forkserver.ensure_running = lambda: None
     error = ""
     with ExitStack() as stack:
         stack.enter_context(_log_to(folder / f"{plan.name}.log"))
-        scene = _Scene(plan, number, context, folder, stack, tells)
+        scene = _Scene(plan, number, context, folder, stack, sender)
         stack.enter_context(mock.patch.object(training, "start_exchange", scene.start_exchange))
         try:
             training.train(_config(plan, dataset, folder / plan.name), RunSignals(), lambda *_: scene.workers)
         except DeepSparkError as failed:
             error = str(failed)
         scene.stop()
-        tells.send(replace(scene.part(), is_over=True, error=error))
+        sender.send(replace(scene.part(), is_over=True, error=error))
 
 
 def _left_by_killed(part: Part, ledgers: Path) -> list[str]:
     """End what Spark would have ended with the driver, take its ledgers; say what the driver's own has left."""
-    own = [life for life in part.lives if life.role == "server"]
+    server_lives = [life for life in part.lives if life.role == "server"]
     deadline = time.monotonic() + SERVER_LEAVES_S
-    while (findings := left_findings(own, part.center)) and time.monotonic() < deadline:
+    while (findings := left_findings(server_lives, part.center)) and time.monotonic() < deadline:
         time.sleep(0.1)
     template = forkserver._forkserver._forkserver_pid
     while workers := [pid for pid in descendants(template) if pid != template and is_alive(pid)]:
@@ -255,9 +255,9 @@ def _left_by_killed(part: Part, ledgers: Path) -> list[str]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
-    for place in ledgers.glob("worker_*"):
-        part.account.take(place)
-        place.rmdir()
+    for ledger_folder in ledgers.glob("worker_*"):
+        part.account.take(ledger_folder)
+        ledger_folder.rmdir()
     return [f"after the driver's death: {finding}" for finding in findings]
 
 
@@ -286,12 +286,12 @@ class _Scene:
     """Surroundings of a driver: proxies, workers, watch, faults, and copies of the driver's inputs."""
 
     def __init__(
-        self, plan: Plan, number: int, context: Any, folder: Path, stack: ExitStack, tells: Connection
+        self, plan: Plan, number: int, context: Any, folder: Path, stack: ExitStack, sender: Connection
     ) -> None:
         self._part = Part()
         self._watch: Watch | None = None
         self._injector: Injector | None = None
-        self._plan, self._number, self._tells = plan, number, tells
+        self._plan, self._number, self._sender = plan, number, sender
         self._paths = RunPaths(folder / plan.name)
         self._stack = stack
         self._restarts: Callable[[], int] = lambda: 0
@@ -350,8 +350,8 @@ class _Scene:
         watch, injector = self._watch, self._injector
         if watch is None:
             return self._part
-        status, clock, done = watch.status, list(watch.clock), [] if injector is None else list(injector.done)
-        warmed = _warmed(done, self._paths.events)
+        status, clock, injected = watch.status, list(watch.clock), [] if injector is None else list(injector.injected)
+        warmed = _warmed(injected, self._paths.events)
         return replace(
             self._part,
             snapshot=max(self._paths.snapshot_iterations(), default=0),
@@ -361,17 +361,17 @@ class _Scene:
             uncertain=0 if status is None else status.uncertain_chunks,
             clock=clock,
             lives=watch.lives_until(clock[-1][0] if clock else time.monotonic(), warmed),
-            done=done,
+            injected=injected,
         )
 
-    def _kill_this_process(self, done: Done) -> bool:
+    def _kill_this_process(self, injected: InjectedFault) -> bool:
         """Die as a driver does, unless the next one would begin where this one did, or find nothing to do."""
         if not self._part.first < max(self._paths.snapshot_iterations(), default=0) < self._plan.max_iter:
             return False
         with self.workers.lock:  # whose account must not change any more
-            done.ended = time.monotonic()
+            injected.ended = time.monotonic()
             part = self.part()
-            self._tells.send(replace(part, restarts=self._restarts(), done=[*part.done, done]))
+            self._sender.send(replace(part, restarts=self._restarts(), injected=[*part.injected, injected]))
             os.kill(os.getpid(), signal.SIGKILL)
         return True
 
@@ -392,14 +392,14 @@ def _judge(result: RunResult, parts: Sequence[Part], run_dir: Path, expected_fil
     result.acknowledged, result.uncertain = last.acknowledged, last.uncertain
     result.n_starts = sum(part.n_starts for part in parts)
     result.n_server_starts = sum(1 + part.restarts for part in parts)
-    result.done = [done for part in parts for done in part.done]
+    result.injected = [injected for part in parts for injected in part.injected]
     for part, following in pairwise(parts):
         _join_parts(result, part, following)
     stops = [*(part.first for part in parts[1:]), result.plan.max_iter]
     counts = [count_steps(part.account, part.first, stop) for part, stop in zip(parts, stops, strict=True)]
     result.steps = StepCount(sum(count.lost for count in counts), sum(count.twice for count in counts))
     if isinstance(last.account.total, np.ndarray) and len(last.final):
-        spans = [slice(*found) for found in chunk_ranges(len(last.initial), last.chunk)]
+        spans = [slice(*bounds) for bounds in chunk_ranges(len(last.initial), last.chunk)]
         result.center = check_center(last.initial, last.final, last.account, spans)
     result.accuracy = last_accuracy(run_dir)
     result.growths, result.files = growths(lives), files_of(run_dir)
@@ -414,13 +414,13 @@ def _join_parts(result: RunResult, part: Part, following: Part) -> None:
     if following.first < part.snapshot:
         text = f"a driver went on from {following.first}, although the snapshot of {part.snapshot} was whole"
         result.findings.append(text)
-    death = part.done[-1]
+    death = part.injected[-1]
     if following.clock:
         death.clock_s = following.clock[0][0] - death.ended
         death.stall_s = following.clock[0][0] - part.clock[-1][0]
 
 
-def _warmed(done: Sequence[Done], events: Path) -> dict[str, list[list[float]]]:
+def _warmed(injected: Sequence[InjectedFault], events: Path) -> dict[str, list[list[float]]]:
     """Return when workers tested, which builds another graph, and the server had a snapshot or strangers.
 
     A snapshot takes copies of all states, and each of many strangers a thread.
@@ -433,7 +433,7 @@ def _warmed(done: Sequence[Done], events: Path) -> dict[str, list[list[float]]]:
             tests.setdefault(f"worker {event.worker}", []).append(event.time + offset)
         elif event.kind == "snapshot":
             snapshots.append(event.time + offset)
-    strangers = [one.ended for one in done if one.fault.kind == "strangers"]
+    strangers = [fault.ended for fault in injected if fault.fault.kind == "strangers"]
     return {"server": [snapshots, strangers], **{role: [times] for role, times in tests.items()}}
 
 
@@ -454,8 +454,8 @@ def _findings(result: RunResult, lives: list[Life]) -> list[str]:
 
 def last_accuracy(run_dir: Path) -> float:
     """Return the accuracy of the run's last test."""
-    found = [event for event in read_events(RunPaths(run_dir).events) if event.kind == "evaluation"]
-    return float(np.ravel(found[-1].data["accuracy"])[0]) if found else 0.0
+    evaluations = [event for event in read_events(RunPaths(run_dir).events) if event.kind == "evaluation"]
+    return float(np.ravel(evaluations[-1].data["accuracy"])[0]) if evaluations else 0.0
 
 
 @contextmanager
@@ -464,12 +464,12 @@ def _log_to(path: Path) -> Iterator[None]:
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
-    before, root.handlers = root.handlers, [handler]
+    old_handlers, root.handlers = root.handlers, [handler]
     level = root.level
     root.setLevel(logging.INFO)
     try:
         yield
     finally:
-        root.handlers = before
+        root.handlers = old_handlers
         root.setLevel(level)
         handler.close()

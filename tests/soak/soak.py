@@ -44,9 +44,9 @@ class Soak:
     within: float = WITHIN
 
 
-def soak(wanted: Soak, say: Callable[[str], None]) -> tuple[str, bool, list[RunResult]]:
+def soak(settings: Soak, say: Callable[[str], None]) -> tuple[str, bool, list[RunResult]]:
     """Return the last line, whether everything held, and the runs; the undisturbed one first."""
-    wanted.folder.mkdir(parents=True, exist_ok=True)
+    settings.folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="deepspark-soak-") as scratch, worker_template() as context:
         folder = Path(scratch)
@@ -55,54 +55,55 @@ def soak(wanted: Soak, say: Callable[[str], None]) -> tuple[str, bool, list[RunR
         def run(name: str, max_iter: int, *, number: int = 0) -> RunResult:
             def faults(driver: int) -> Iterator[Fault]:
                 # Every other driver lives for three turns, so that something is seen of a long life.
-                seed, turn = wanted.seed + number + 1_000 * driver, 2 * (driver % 2)
-                return draw_faults(seed, N_WORKERS, gap_s=wanted.gap_s, turn=turn)
+                seed, turn = settings.seed + number + 1_000 * driver, 2 * (driver % 2)
+                return draw_faults(seed, N_WORKERS, gap_s=settings.gap_s, turn=turn)
 
-            plan = Plan(name, max_iter, wanted.strategy, faults=faults if number else None)
+            plan = Plan(name, max_iter, settings.strategy, faults=faults if number else None)
             expected = results[0].files if number else None
             result = run_once(plan, context, dataset, folder, expected)
-            (wanted.folder / f"{name}.log").write_bytes((folder / f"{name}.log").read_bytes())
+            (settings.folder / f"{name}.log").write_bytes((folder / f"{name}.log").read_bytes())
             workers_log = folder / f"{name}.ledgers" / "workers.log"
-            (wanted.folder / f"{name}.workers.log").write_bytes(workers_log.read_bytes())
+            (settings.folder / f"{name}.workers.log").write_bytes(workers_log.read_bytes())
             say(_line(result))
             for finding in result.findings:
                 say(f"  {finding}")
             return result
 
         results: list[RunResult] = []
-        max_iter = wanted.max_iter
+        max_iter = settings.max_iter
         if not max_iter:
             pilot = run("pilot", PILOT_STEPS)
-            run_s = min(LONGEST_RUN_S, wanted.seconds / SHARE_OF_ONE_RUN)
+            run_s = min(LONGEST_RUN_S, settings.seconds / SHARE_OF_ONE_RUN)
             max_iter = max(PILOT_STEPS, int(run_s * PILOT_STEPS / max(pilot.seconds, 0.1)))
         results.append(run("undisturbed", max_iter))
-        while len(results) < 2 or time.monotonic() - begun < wanted.seconds:
+        while len(results) < 2 or time.monotonic() - begun < settings.seconds:
             result = run(f"run_{len(results)}", max_iter, number=len(results))
             gap = results[0].accuracy - result.accuracy
-            if gap > wanted.within:
+            if gap > settings.within:
                 result.findings.append(f"accuracy is {100 * gap:.2f} points below the undisturbed run's")
                 say(f"  {result.findings[-1]}")
             results.append(result)
     findings = [finding for result in results for finding in result.findings]
-    line = _last_line(results, n_findings=len(findings), seed=wanted.seed, seconds=time.monotonic() - begun)
-    write_page(wanted.folder / "soak.html", results, last_line=line, seed=wanted.seed)
+    line = _last_line(results, n_findings=len(findings), seed=settings.seed, seconds=time.monotonic() - begun)
+    write_page(settings.folder / "soak.html", results, last_line=line, seed=settings.seed)
     return line, not findings, results
 
 
 def _line(result: RunResult) -> str:
-    kinds = len({one.fault.kind for one in result.done})
+    kinds = len({fault.fault.kind for fault in result.injected})
     return (
         f"{result.plan.name}: {result.plan.strategy}, {result.acknowledged} steps in {result.seconds:.0f} s,"
-        f" {len(result.done)} faults of {kinds} kinds, {result.n_starts} starts of workers, {result.n_server_starts} of"
-        f" the server, {result.n_driver_starts} of the driver, accuracy {100 * result.accuracy:.2f} %"
+        f" {len(result.injected)} faults of {kinds} kinds, {result.n_starts} starts of workers,"
+        f" {result.n_server_starts} of the server, {result.n_driver_starts} of the driver,"
+        f" accuracy {100 * result.accuracy:.2f} %"
     )
 
 
 def _last_line(results: list[RunResult], *, n_findings: int, seed: int, seconds: float) -> str:
     disturbed = results[1:]
-    n_faults, lost = sum(len(result.done) for result in disturbed), sum(result.lost for result in results)
+    n_faults, lost = sum(len(result.injected) for result in disturbed), sum(result.lost for result in results)
     growth = max((g.share for result in disturbed for g in result.growths), default=0.0)
-    stall = max((found.stall[1] for found in recoveries(disturbed) if found.stall), default=0.0)
+    stall = max((recovery.stall[1] for recovery in recoveries(disturbed) if recovery.stall), default=0.0)
     return (
         f"soak: faults={n_faults} lost={lost} accuracy={100 * min(r.accuracy for r in disturbed):.2f}"
         f" undisturbed={100 * results[0].accuracy:.2f} runs={len(disturbed)}"

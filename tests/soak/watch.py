@@ -15,7 +15,7 @@ from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.exchange.center.worker_counters import ENDED
 from deepspark_ops.exchange.server.launch import RunningExchange
 from deepspark_ops.exchange.transport.link import ExchangeStatus
-from tests.soak.faults import Done
+from tests.soak.faults import InjectedFault
 
 LOOK_S = 0.05
 SAMPLE_S = 0.5
@@ -75,7 +75,7 @@ class Watch:
         self._at_begin: Callable[[], None] | None = None
         self._running = running
         self._worker_pids = worker_pids
-        self._open: list[Done] = []
+        self._open: list[InjectedFault] = []
         self._lasting = 0
         self._calm_since = 0.0
         self._lock = threading.Lock()
@@ -115,26 +115,26 @@ class Watch:
             samples = [sample for sample in life.samples if sample.at <= at and sample.rss_bytes]
             if samples:
                 begun, ended = samples[0].at, samples[-1].at
-                who = self.exchanges if life.role == "server" else [int(life.role.rpartition(" ")[2])]
-                first = [next((t for t in self.exchanges[worker] if t >= begun), ended) for worker in who]
+                workers = self.exchanges if life.role == "server" else [int(life.role.rpartition(" ")[2])]
+                first = [next((t for t in self.exchanges[worker] if t >= begun), ended) for worker in workers]
                 more = [next((t for t in times if begun <= t <= ended), begun) for times in warmed.get(life.role, ())]
                 lives.append(Life(life.role, pid, samples, max(*first, *more, begun) + WARM_UP_S))
         return lives
 
-    def fault_begun(self, done: Done) -> None:
+    def fault_begun(self, injected: InjectedFault) -> None:
         with self._lock:
             self._lasting += 1
 
-    def fault_ended(self, done: Done) -> None:
+    def fault_ended(self, injected: InjectedFault) -> None:
         with self._lock:
             self._lasting -= 1
-            self._open.append(done)
+            self._open.append(injected)
             self._calm_since = time.monotonic()
 
     def _follow_clock(self) -> None:
         steps = -1
         while not self._is_over.wait(LOOK_S):
-            asked = time.monotonic()
+            counted_at = time.monotonic()
             try:
                 status = self._running.poll()
             except DeepSparkError:
@@ -146,38 +146,38 @@ class Watch:
                     self._at_begin()
                     self._at_begin = None
                 self.clock.append((now, status.acknowledged))
-                self._recovered(None, asked, now)
+                self._recovered(None, counted_at, now)
             steps = status.acknowledged
 
     def _follow_workers(self) -> None:
         counters = self._running.center.all_counters[0]
-        before = [0] * len(self.exchanges)
+        last_ends = [0] * len(self.exchanges)
         next_sample = 0.0
         while not self._is_over.wait(LOOK_S):
             now = time.monotonic()
             for worker, times in self.exchanges.items():
                 ended = int(counters[worker, ENDED])
-                if ended > before[worker]:
+                if ended > last_ends[worker]:
                     times.append(now)
                     self._recovered(worker, now, now)
-                before[worker] = ended
+                last_ends[worker] = ended
             if now >= next_sample:
                 next_sample = now + SAMPLE_S
                 self._sample(now)
 
-    def _recovered(self, worker: int | None, asked: float, now: float) -> None:
-        """Progress of a worker, or of the clock, as the server said when it was asked at ``asked``."""
+    def _recovered(self, worker: int | None, since: float, now: float) -> None:
+        """Progress of a worker, or of the clock, as the server said to a call at ``since``."""
         with self._lock:
-            for done in self._open:
-                if worker is None and done.clock_s is None and asked > done.ended + LOOK_S:
-                    done.clock_s = now - done.ended
-                    done.stall_s = self._longest_stall(done.begun, now)
-                if worker is not None and worker == done.fault.worker and done.worker_s is None:
-                    done.worker_s = now - done.ended
+            for injected in self._open:
+                if worker is None and injected.clock_s is None and since > injected.ended + LOOK_S:
+                    injected.clock_s = now - injected.ended
+                    injected.stall_s = self._longest_stall(injected.begun, now)
+                if worker is not None and worker == injected.fault.worker and injected.worker_s is None:
+                    injected.worker_s = now - injected.ended
             still = [
-                done
-                for done in self._open
-                if done.clock_s is None or (done.fault.worker >= 0 and done.worker_s is None)
+                injected
+                for injected in self._open
+                if injected.clock_s is None or (injected.fault.worker >= 0 and injected.worker_s is None)
             ]
             if len(still) < len(self._open):
                 self._calm_since = now
@@ -185,8 +185,8 @@ class Watch:
 
     def _longest_stall(self, begun: float, now: float) -> float:
         times = [at for at, _ in self.clock if at > begun]
-        before = [at for at, _ in self.clock if at <= begun][-1:]
-        stops = [*before, *times, now]
+        last_before = [at for at, _ in self.clock if at <= begun][-1:]
+        stops = [*last_before, *times, now]
         return max((later - earlier for earlier, later in pairwise(stops)), default=0.0)
 
     def _sample(self, now: float) -> None:

@@ -33,7 +33,7 @@ ENVIRONMENT = {
 @contextmanager
 def worker_template() -> Iterator[multiprocessing.context.ForkServerContext]:
     """Give a context whose processes are forked from one that has imported TensorFlow and computed nothing."""
-    before = dict(os.environ)
+    old_environment = dict(os.environ)
     os.environ.update(ENVIRONMENT)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.soak.workers", "deepspark_ops.train.worker.process"])
@@ -43,7 +43,7 @@ def worker_template() -> Iterator[multiprocessing.context.ForkServerContext]:
     finally:
         forkserver._forkserver._stop()  # else it stays as long as this process
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update(old_environment)
 
 
 class WorkerProcesses(Workers):
@@ -141,28 +141,28 @@ class WorkerProcesses(Workers):
 
     def _run(self, worker: int, settings: dict[str, Any], folder: Path) -> dict[str, Any] | None:
         """Run one process to its end; returns what it says, None for one that was killed or has failed."""
-        told, tells = self._context.Pipe(duplex=False)
-        arguments = (settings, worker, self.starts[worker], str(folder), str(self._folder / "workers.log"), tells)
+        receiver, sender = self._context.Pipe(duplex=False)
+        arguments = (settings, worker, self.starts[worker], str(folder), str(self._folder / "workers.log"), sender)
         process = self._context.Process(target=work, args=arguments, name=f"soak worker {worker}", daemon=True)
         with self.lock:  # a driver that dies in the midst of a start would take the template with it
             process.start()
             self._processes[worker] = process
             self.starts[worker] += 1
-        tells.close()
+        sender.close()
         process.join()
         try:
-            found = told.recv() if told.poll() else None
+            result = receiver.recv() if receiver.poll() else None
         except EOFError:
-            found = None
-        told.close()
-        if found is None or "error" in found:
-            if found is not None:
-                self.failures.append(f"worker {worker}: {found['error']}")
+            result = None
+        receiver.close()
+        if result is None or "error" in result:
+            if result is not None:
+                self.failures.append(f"worker {worker}: {result['error']}")
             return None
-        return dict(found)
+        return dict(result)
 
 
-def work(settings: dict[str, Any], worker: int, attempt: int, folder: str, log: str, tells: Connection) -> None:
+def work(settings: dict[str, Any], worker: int, attempt: int, folder: str, log: str, sender: Connection) -> None:
     """Run one worker as its Spark task would, in a process that was forked for it."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(handle, 1)
@@ -173,7 +173,7 @@ def work(settings: dict[str, Any], worker: int, attempt: int, folder: str, log: 
     from deepspark_ops.train.worker.spark_task import run_in_task
 
     try:
-        tells.send(run_in_task(settings, worker, attempt, TaskGrant((), 1)))
+        sender.send(run_in_task(settings, worker, attempt, TaskGrant((), 1)))
     except Exception as error:
-        tells.send({"error": f"{type(error).__name__}: {error}"})
+        sender.send({"error": f"{type(error).__name__}: {error}"})
         raise

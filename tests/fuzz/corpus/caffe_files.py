@@ -74,16 +74,16 @@ def _read_rows(path: Path) -> None:
 
 
 def _hdf5_shards(folder: Path) -> list[bytes]:
-    made = []
+    contents = []
     for options in ({}, {"compression": "gzip", "chunks": (2, 3)}):
         with h5py.File(folder / "a.h5", "w") as file:
             file.create_dataset("data", data=np.arange(12, dtype="f4").reshape(4, 3), **options)
             file["label"] = np.arange(4)
-        made.append((folder / "a.h5").read_bytes())
+        contents.append((folder / "a.h5").read_bytes())
     with h5py.File(folder / "a.h5", "w") as file:
         file["data"], file["label"], file["id"] = np.arange(12, dtype="f4").reshape(4, 3), np.arange(4), list("abcd")
-    made.append((folder / "a.h5").read_bytes())
-    return [*made, *_files("data/hdf5_*.h5")(folder)]
+    contents.append((folder / "a.h5").read_bytes())
+    return [*contents, *_files("data/hdf5_*.h5")(folder)]
 
 
 def _datums(_: Path) -> list[bytes]:
@@ -95,23 +95,23 @@ def _datums(_: Path) -> list[bytes]:
 
 
 def _lmdb(folder: Path) -> list[bytes]:
-    made = []
+    contents = []
     for n in (1, 40):
         image = np.zeros((1, 4, 4), np.uint8)
         write_lmdb_shard(folder / f"{n}", [(sample_key(k, "x"), encode_datum(image, k % 2)) for k in range(n)])
-        made.append((folder / f"{n}" / "data.mdb").read_bytes()[:60_000])
-    return made
+        contents.append((folder / f"{n}" / "data.mdb").read_bytes()[:60_000])
+    return contents
 
 
 def _read_lmdb(content: bytes, folder: Path) -> None:
     """Walk the pages, as the process of its own does; what that reports is what the project's error says."""
     import lmdb
 
-    place = folder / "db"
-    place.mkdir(exist_ok=True)
-    (place / "data.mdb").write_bytes(content)
+    database = folder / "db"
+    database.mkdir(exist_ok=True)
+    (database / "data.mdb").write_bytes(content)
     try:
-        walk(place)
+        walk(database)
     except (lmdb.Error, ValueError) as error:  # check_pages shows what stands on the process' last line
         raise DataSourceError(str(error)) from error
 
@@ -128,10 +128,10 @@ def _leveldb_logs(_: Path) -> list[bytes]:
 
 
 def _leveldb(content: bytes, folder: Path, *, is_table: bool) -> None:
-    place = folder / "db"
-    shutil.rmtree(place, ignore_errors=True)
-    write_database(place, tables=[(5, content)] if is_table else [], log=_LOG if is_table else content)
-    source = LeveldbSource(place)
+    database = folder / "db"
+    shutil.rmtree(database, ignore_errors=True)
+    write_database(database, tables=[(5, content)] if is_table else [], log=_LOG if is_table else content)
+    source = LeveldbSource(database)
     try:
         source.read(0, len(source))
     finally:

@@ -63,10 +63,10 @@ def _state(folder: Path) -> list[bytes]:
     worker = WorkerState(np.arange(3, dtype="f4"), {"bn": np.ones(2, "f4")}, 4)
     run = RunState(10, 0, 3, 1, workers=(0,), leases={"train": {"epoch": 1}}, current_step=2)
     write_run_state(path, run, {0: worker})
-    made = [path.read_bytes()]
+    contents = [path.read_bytes()]
     write_run_state(path, run, {0: worker}, ServerState("easgd", np.ones(2, "u8"), np.ones((1, 3), "f4")))
-    made.append(path.read_bytes())
-    return [*made, texts_in_the_heap(path).read_bytes()]
+    contents.append(path.read_bytes())
+    return [*contents, texts_in_the_heap(path).read_bytes()]
 
 
 def _read_state(path: Path) -> None:
@@ -106,13 +106,13 @@ def _metrics(folder: Path) -> list[bytes]:
 def _samples(folder: Path) -> list[bytes]:
     labels = [0, 1, 1, 0, 1, 0]
     path = write_evaluation(folder, evaluation(answers_with(labels, range(1)), labels)) / "samples.h5"
-    made = path.read_bytes()
-    return [made, texts_in_the_heap(path).read_bytes()]
+    content = path.read_bytes()
+    return [content, texts_in_the_heap(path).read_bytes()]
 
 
 def _bundles(folder: Path) -> list[bytes]:
-    made = make_bundle(folder / "bundle", labels=("a", "b"))
-    return [next(made.glob("*.json")).read_bytes()]
+    bundle = make_bundle(folder / "bundle", labels=("a", "b"))
+    return [next(bundle.glob("*.json")).read_bytes()]
 
 
 def _in_folder(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], object]:
@@ -170,20 +170,22 @@ def _mac_frames(_: Path) -> list[bytes]:
 
 
 def _sent_with_mac(content: bytes) -> bytes:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        channel, parts = MacChannel(ours, send_key=_KEY, receive_key=_KEY), [memoryview(content)]
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        channel, parts = MacChannel(sender, send_key=_KEY, receive_key=_KEY), [memoryview(content)]
         assert channel.send(parts) == len(content)
-        return theirs.recv(1 << 16)
+        return receiver.recv(1 << 16)
 
 
 def _read_frames(content: bytes, folder: Path, *, has_mac: bool) -> None:
     del folder
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(content[: 1 << 15])
-        theirs.shutdown(socket.SHUT_WR)
-        connection = OnPair(MacChannel(ours, send_key=_KEY, receive_key=_KEY) if has_mac else PlainChannel(ours))
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        sender.sendall(content[: 1 << 15])
+        sender.shutdown(socket.SHUT_WR)
+        connection = OnPair(
+            MacChannel(receiver, send_key=_KEY, receive_key=_KEY) if has_mac else PlainChannel(receiver)
+        )
         while (frame := connection.receive_frame()) is not None:
             if frame.operation == ANSWER:
                 connection.receive_json(frame)
@@ -207,11 +209,11 @@ def _greetings(_: Path) -> list[bytes]:
 def _greet(content: bytes, folder: Path) -> None:
     del folder
     for greet in (_as_server, _as_client):
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            theirs.sendall(content[: 1 << 15])
-            theirs.shutdown(socket.SHUT_WR)
-            greet(ours)
+        receiver, sender = socket.socketpair()
+        with receiver, sender:
+            sender.sendall(content[: 1 << 15])
+            sender.shutdown(socket.SHUT_WR)
+            greet(receiver)
 
 
 def _as_server(sock: socket.socket) -> None:
@@ -257,18 +259,18 @@ _OPTIONS: dict[type[StageConfig], dict[str, Any]] = {
 
 
 def _options(_: Path) -> list[bytes]:
-    made = []
+    contents = []
     for model, values in _OPTIONS.items():
-        known = {name: value for name, value in values.items() if name in model.model_fields}
-        made.append(json.dumps({"model": model.__name__, "values": known}).encode())
-    return made
+        fields = {name: value for name, value in values.items() if name in model.model_fields}
+        contents.append(json.dumps({"model": model.__name__, "values": fields}).encode())
+    return contents
 
 
 def _read_options(content: bytes, folder: Path) -> None:
     del folder
     try:
         plain = json.loads(content)
-        model = {one.__name__: one for one in _OPTIONS}[plain["model"]]
+        model = {option_model.__name__: option_model for option_model in _OPTIONS}[plain["model"]]
         values = plain["values"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(str(error)) from error  # not what is looked at here: Airflow and typer make the values

@@ -34,19 +34,19 @@ def _indexed(name: str, index: Callable[[Path, Path], SourceIndex]) -> Callable[
         work.mkdir()
         path = folder / name
         path.write_bytes(content)
-        found = index(path, work)
-        with found.reader.opened() as record:
-            for place in range(min(_MOST_RECORDS, len(found.labels))):
-                record(place)
+        indexed = index(path, work)
+        with indexed.reader.opened() as record:
+            for record_index in range(min(_MOST_RECORDS, len(indexed.labels))):
+                record(record_index)
 
     return read
 
 
 def _idx(folder: Path) -> list[bytes]:
-    made = []
+    contents = []
     for shape in ((3, 4, 4), (3, 2, 4, 4)):
-        made.append(write_idx(folder / "a", np.zeros(shape, np.uint8)).read_bytes())
-    return [*made, gzip.compress(made[0])]
+        contents.append(write_idx(folder / "a", np.zeros(shape, np.uint8)).read_bytes())
+    return [*contents, gzip.compress(contents[0])]
 
 
 def _index_idx(path: Path, work: Path) -> SourceIndex:
@@ -69,14 +69,14 @@ def _tar(folder: Path) -> list[bytes]:
 def _zip(folder: Path) -> list[bytes]:
     import zipfile
 
-    made = []
+    contents = []
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         with zipfile.ZipFile(folder / "a.zip", "w", method) as archive:
             archive.writestr("list.txt", "a.png 0\nb.png 1\n")
             archive.writestr("a.png", b"\x89PNG" * 9)
             archive.writestr("b.png", b"\x89PNG")
-        made.append((folder / "a.zip").read_bytes())
-    return made
+        contents.append((folder / "a.zip").read_bytes())
+    return contents
 
 
 def _read_archive(name: str) -> Callable[[bytes, Path], None]:

@@ -50,17 +50,17 @@ _SHAPE = CenterShape(50, 2, 1)
 
 def _served(content: bytes, serve: Callable[[Connection], None]) -> tuple[bytes, Exception | None]:
     """Serve a connection with these lines; return the answers, and the error that ended the connection."""
-    ours, theirs = socket.socketpair()
+    server, client = socket.socketpair()
     error = None
-    with ours, theirs:
-        theirs.sendall(b"".join(map(_frame_of, content[:_MOST_BYTES].split(b"\n")))[:_MOST_SENT_BYTES])
-        theirs.shutdown(socket.SHUT_WR)
+    with server, client:
+        client.sendall(b"".join(map(_frame_of, content[:_MOST_BYTES].split(b"\n")))[:_MOST_SENT_BYTES])
+        client.shutdown(socket.SHUT_WR)
         try:
-            serve(OnPair(PlainChannel(ours)))
+            serve(OnPair(PlainChannel(server)))
         except OWN_ERRORS as refusal:
             error = refusal
-        ours.close()
-        answers = b"".join(iter(lambda: theirs.recv(1 << 16), b""))
+        server.close()
+        answers = b"".join(iter(lambda: client.recv(1 << 16), b""))
     return answers, error
 
 
@@ -138,12 +138,12 @@ def _serve_worker(content: bytes, folder: Path) -> None:
 def _file_calls(_: Path) -> list[bytes]:
     digest, output = hashlib.sha256(b"whole").hexdigest(), f"{_FOLDER}/run/outputs/o.h5"
     piece = {"path": output, "upload": "0" * 16, "offset": 0, "n_bytes": 5, "sha256": digest}
-    whole = _line_of(Frame(wire.CHUNK, count=5), b"whole")
+    final_line = _line_of(Frame(wire.CHUNK, count=5), b"whole")
     return [
         _lines({"call": "look", "path": f"{_FOLDER}/data/shard"}, {"call": "look", "path": f"{_FOLDER}/data"}),
         _lines({"call": "read", "path": f"{_FOLDER}/data/shard", "offset": 2}),
         _lines({"call": "list", "path": f"{_FOLDER}/data", "is_deep": True, "offset": 0}),
-        _lines({"call": "write", **piece}, whole, {"call": "look", "path": output}),
+        _lines({"call": "write", **piece}, final_line, {"call": "look", "path": output}),
     ]
 
 
@@ -158,8 +158,10 @@ def _serve_files(content: bytes, folder: Path) -> None:
     calls = content.replace(_FOLDER.encode(), str(folder).encode())
     answers, error = _served(calls, lambda connection: _FileSession(connection, shared, uploads).run())
     uploads.remove_unfinished()
-    others = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and output not in path.parents}
-    if _SECRET_TEXT in answers or others != untouched:
+    other_files = {
+        path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and output not in path.parents
+    }
+    if _SECRET_TEXT in answers or other_files != untouched:
         msg = "a worker has read or changed a file outside the run's folders"
         raise AssertionError(msg)
     if error is not None:

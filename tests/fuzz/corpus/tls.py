@@ -39,8 +39,8 @@ def _anybody() -> ssl.SSLContext:
 
 @functools.cache
 def _gate() -> Gate:
-    found = _certificate()
-    return Gate(_RUN, ServerKeys(_SECRET, "tls", found.digest, found.pem))
+    certificate = _certificate()
+    return Gate(_RUN, ServerKeys(_SECRET, "tls", certificate.digest, certificate.pem))
 
 
 def _server(sock: socket.socket) -> bool:
@@ -72,20 +72,20 @@ _Side = Callable[[socket.socket], bool]
 
 def _raw(content: bytes, side: _Side) -> None:
     """Send the bytes in place of a TLS handshake."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(content[:_MOST])
-        theirs.shutdown(socket.SHUT_WR)
-        _refused(side(ours))
+    local, remote = socket.socketpair()
+    with local, remote:
+        remote.sendall(content[:_MOST])
+        remote.shutdown(socket.SHUT_WR)
+        _refused(side(local))
 
 
 def _inside(content: bytes, side: _Side) -> None:
     """Shake hands by TLS as anybody can, and send the bytes in place of what proves the secret."""
-    ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=_speak, args=(theirs, content[:_MOST], side is _client))
+    local, remote = socket.socketpair()
+    thread = threading.Thread(target=_speak, args=(remote, content[:_MOST], side is _client))
     thread.start()
-    with ours:
-        was_let_in = side(ours)
+    with local:
+        was_let_in = side(local)
     thread.join()
     _refused(was_let_in)
 
@@ -109,14 +109,14 @@ def _refused(was_let_in: bool) -> None:
 
 def _on_the_way(content: bytes, *, to_server: bool) -> None:
     """Change bytes between a worker and its server, in one direction: places, each with the bits that are flipped."""
-    whole = len(content) // _DAMAGE.size * _DAMAGE.size
-    changes = dict(_DAMAGE.iter_unpack(content[:whole]))
+    n_bytes = len(content) // _DAMAGE.size * _DAMAGE.size
+    changes = dict(_DAMAGE.iter_unpack(content[:n_bytes]))
     client, client_end = socket.socketpair()
     server, server_end = socket.socketpair()
     _gate()  # made once, before threads ask for it
-    found: list[bool] = []
+    admissions: list[bool] = []
     sides = [
-        threading.Thread(target=lambda side, sock: found.append(side(sock)), args=pair)
+        threading.Thread(target=lambda side, sock: admissions.append(side(sock)), args=pair)
         for pair in ((_client, client), (_server, server))
     ]
     with client, client_end, server, server_end:
@@ -128,7 +128,7 @@ def _on_the_way(content: bytes, *, to_server: bool) -> None:
         server_end.close()
         for side in sides:
             side.join()
-    if found != [True, True] and not changes:
+    if admissions != [True, True] and not changes:
         msg = "a worker and its server did not agree although nothing was changed"
         raise AssertionError(msg)
 
@@ -187,7 +187,7 @@ def _greet(content: bytes, folder: Path) -> None:
 
 
 def _greetings(_: Path) -> list[bytes]:
-    return [bytes([number]) + made() for number, (_, made) in enumerate(_WAYS)]
+    return [bytes([number]) + greeting() for number, (_, greeting) in enumerate(_WAYS)]
 
 
 READERS = (Reader("handshake_tls", _greetings, _greet, words=(b"\x16\x03\x01", b"\x14\x03\x03\0\1\1", MAGIC)),)

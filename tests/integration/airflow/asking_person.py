@@ -33,8 +33,8 @@ def let_ask(
     from deepspark_ops.operators.pages.app import get_user
 
     rights = {right.dependency for route in app.routes for right in getattr(route, "dependencies", ())}
-    kept = {require_own_form} if checks_forms else set()
-    app.dependency_overrides |= {right: lambda: None for right in rights - kept} if reads_runs else {}
+    real_checks = {require_own_form} if checks_forms else set()
+    app.dependency_overrides |= {right: lambda: None for right in rights - real_checks} if reads_runs else {}
     app.dependency_overrides |= {
         get_user: lambda: SimpleNamespace(get_name=name),
         trigger_right: lambda: may_trigger,

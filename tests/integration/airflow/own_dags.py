@@ -30,7 +30,7 @@ from deepspark_ops.operators import (
 
 SOLVER, LIST = "s.prototxt", "list.txt"
 
-with DAG("alone", schedule=None) as alone:
+with DAG("alone", schedule=None) as single:
     DeepSparkTrainOperator(
         task_id="fit",
         solver=SOLVER,
@@ -80,7 +80,7 @@ with DAG("taskflow", schedule=None) as taskflow:
 with DAG("waits", schedule=None) as waits:
     DeepSparkIngestOperator(task_id="data", source=LIST, output="held", asset=Asset("x"))
 
-DAGS = (alone, two, grouped, mapped, taskflow, waits)
+DAGS = (single, two, grouped, mapped, taskflow, waits)
 
 
 def make_database() -> None:

@@ -15,7 +15,7 @@ from tests.integration.airflow.asking_person import let_ask
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage, started
 
 EVIL = "<script>alert(1)</script>"
-KNOWN = [
+RUNS = [
     KnownRun("deepspark_train", "run-a", "success", 300.0, 300.0, 360.0, "manual", "ada"),
     KnownRun("deepspark_train", "run-b", "failed", 200.0, 200.0, 230.0, "scheduled"),
     KnownRun("secret_dag", "run-c", "success", 100.0, 100.0, 130.0, "manual", "mallory"),
@@ -52,14 +52,14 @@ def pages_client(home: Path) -> Iterator[Any]:
     write_run(home, "deepspark_train", "run-a")
     write_run(home, "deepspark_train", "run-b", net="AlexNet", ending="stopped")
     write_run(home, "secret_dag", "run-c", net="SecretNet")
-    places = Places(home, home)
+    locations = Places(home, home)
     # Airflow's side gives more than asked for: the page must not rely on the query alone.
     runs = RunsPage(
-        places, lambda dags: KNOWN, lambda: {"deepspark_train"}, schedules=schedules,
+        locations, lambda dags: RUNS, lambda: {"deepspark_train"}, schedules=schedules,
         reader=SummaryReader(budget_s=60.0), clock=lambda: 500.0,
     )  # fmt: skip
-    app = pages.build_app(places, TrainingPage(places, lambda dag, run: None), runs=runs)
+    app = pages.build_app(locations, TrainingPage(locations, lambda dag, run: None), runs=runs)
     let_ask(app, readable=lambda: {"deepspark_train", "another"})
-    with TestClient(app) as made:
-        made.home, made.app = home, app
-        yield made
+    with TestClient(app) as test_client:
+        test_client.home, test_client.app = home, app
+        yield test_client

@@ -34,14 +34,14 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     engine = create_engine("sqlite://")
     models = (DagModel, SerializedDagModel, LogTemplate, DagRun, DagRunNote, Trigger, TaskInstance)
     Base.metadata.create_all(engine, tables=[model.__table__ for model in models])
-    with Session(engine) as made:
+    with Session(engine) as open_session:
 
         @contextmanager
         def same_session() -> Iterator[Session]:
-            yield made
+            yield open_session
 
         monkeypatch.setattr(airflow_runs, "create_session", same_session)
-        yield made
+        yield open_session
 
 
 def test_schedules_are_read_as_airflow_keeps_them(session: Session) -> None:
@@ -52,25 +52,25 @@ def test_schedules_are_read_as_airflow_keeps_them(session: Session) -> None:
     names = vars(serialized_objects)
     serialization = names.get("DagSerialization") or names["SerializedDAG"]  # the latter until Airflow 3.1
     next_run = datetime(2026, 11, 23, 3, tzinfo=UTC)
-    for made in (deepspark_retrain.make_dag(), deepspark_train.make_dag()):
-        serialized = serialization.to_dict(made)
+    for dag in (deepspark_retrain.make_dag(), deepspark_train.make_dag()):
+        serialized = serialization.to_dict(dag)
         timetable = serialization.from_dict(serialized).timetable
-        is_timed = made.dag_id == "deepspark_retrain"
+        is_timed = dag.dag_id == "deepspark_retrain"
         assets = timetable.asset_condition.as_expression() if is_timed else None
         session.add(
             DagModel(
-                dag_id=made.dag_id, bundle_name="dags-folder", fileloc="x", is_stale=False, is_paused=is_timed,
+                dag_id=dag.dag_id, bundle_name="dags-folder", fileloc="x", is_stale=False, is_paused=is_timed,
                 timetable_description=timetable.description, asset_expression=assets,
                 next_dagrun_create_after=next_run if is_timed else None,
             )
         )  # fmt: skip
-        values = {"id": uuid4(), "dag_id": made.dag_id, "dag_hash": "1", "dag_version_id": uuid4(), "data": serialized}
+        values = {"id": uuid4(), "dag_id": dag.dag_id, "dag_hash": "1", "dag_version_id": uuid4(), "data": serialized}
         session.execute(insert(SerializedDagModel.__table__).values(**values))
     session.add(DagModel(dag_id="gone", bundle_name="dags-folder", fileloc="x", is_stale=True, is_paused=False))
     session.flush()
-    found = airflow_runs.read_schedules(["deepspark_retrain", "deepspark_train", "gone", "missing"])
+    schedules = airflow_runs.read_schedules(["deepspark_retrain", "deepspark_train", "gone", "missing"])
     words = "03:00 UTC every day, or when deepspark_dataset is updated"
-    assert found == [
+    assert schedules == [
         Schedule("deepspark_retrain", words, next_run.timestamp(), is_paused=True),
         Schedule("deepspark_train", BY_HAND, None, is_paused=False),
     ]
@@ -156,11 +156,11 @@ def test_tasks_have_the_stage_of_their_operator_and_a_part_of_a_dag_run_is_found
     ]  # fmt: skip
     for task, index, operator, state in rows:
         add_task(session, run_id="m__1", task_id=task, map_index=index, operator=operator, state=state)
-    whole = airflow_runs.read_run("d", "m__1")
-    assert whole is not None
-    stages = {name: (task.stage, task.state) for name, task in whole.tasks.items()}
+    run = airflow_runs.read_run("d", "m__1")
+    assert run is not None
+    stages = {name: (task.stage, task.state) for name, task in run.tasks.items()}
     assert stages == {"fit": ("train", "success"), "mail": ("", None), "each": ("train", "failed")}
-    assert (whole.dag_run, whole.first_task) == ("m__1", "")
+    assert (run.dag_run, run.first_task) == ("m__1", "")
     names = ("fit", "each_0", "each_1", "none", "each_7")
     parts = {name: airflow_runs.read_run("d", f"m__1__{name}") for name in names}
     assert {name: part and (part.dag_run, part.first_task) for name, part in parts.items()} == {

@@ -25,8 +25,8 @@ def test_two_runs_are_drawn_on_one_chart_a_quantity_each_in_its_colour(client: A
     answer = client.get(f"{COMPARE}&format=json").json()
     losses = [line for line in answer["lines"] if line["chart"] == "loss"]
     assert [(line["name"], line["run"]) for line in losses] == [("LeNet", 0), ("AlexNet", 1)]
-    alone = client.get("/runs/deepspark_train/run-a/training?format=json").json()["lines"]
-    (mean,) = [line for line in alone if (line["chart"], line["name"]) == ("loss", "mean of all")]
+    lines = client.get("/runs/deepspark_train/run-a/training?format=json").json()["lines"]
+    (mean,) = [line for line in lines if (line["chart"], line["name"]) == ("loss", "mean of all")]
     assert (losses[0]["clock"], losses[0]["value"]) == (mean["clock"], mean["value"])
     assert {line["chart"] for line in answer["lines"]} >= {"loss", "test_accuracy", "images_per_s", "learning_rate"}
     assert answer["state"]["is_over"]
@@ -38,14 +38,14 @@ def test_settings_are_shown_where_they_differ_and_all_by_a_switch(client: Any) -
     for run, rate in (("run-a", "0.01"), ("run-b", "0.003")):
         folder = client.home / "runs" / "deepspark_train" / run
         (folder / "solver.prototxt").write_text(solver.format(rate, folder))
-    settings = {one["name"]: one for one in client.get(f"{COMPARE}&format=json").json()["settings"]}
+    settings = {setting["name"]: setting for setting in client.get(f"{COMPARE}&format=json").json()["settings"]}
     assert settings["solver: base_lr"] == {"name": "solver: base_lr", "values": ["0.01", "0.003"], "differs": True}
     assert settings["solver: solver_mode"]["values"] == ["CPU", "CPU"]
     assert settings["comm_period"]["differs"] is False
     assert "solver: net" not in settings
-    some, every = client.get(COMPARE).text, client.get(f"{COMPARE}&all=1").text
-    assert "solver: base_lr" in some
-    assert "comm_period" not in some
+    differing, every = client.get(COMPARE).text, client.get(f"{COMPARE}&all=1").text
+    assert "solver: base_lr" in differing
+    assert "comm_period" not in differing
     assert "comm_period" in every
 
 
@@ -57,10 +57,10 @@ SECOND = [0, 0, 1, 0, 1, 0, 1, 2, 2, 2]  # wrong at 2 and 5
 
 def evaluate(client: Any, run: str, answers: list[int], labels: list[int] = LABELS, **options: Any) -> Path:
     """Write an evaluation with pictures of its mistakes; each is a picture of its position."""
-    found = evaluation(answers, labels, **{"n_classes": 3, "names": NAMES, "weights": run, **options})
-    folder = write_evaluation(client.home / "runs" / "deepspark_train" / run / "evaluation", found)
-    pictures = {at: EncodedPicture("image/png", f"{run} {at}".encode()) for at in kept_mistakes(found.samples.answers)}
-    write_mistake_pictures(folder, found.samples, pictures)
+    scored = evaluation(answers, labels, **{"n_classes": 3, "names": NAMES, "weights": run, **options})
+    folder = write_evaluation(client.home / "runs" / "deepspark_train" / run / "evaluation", scored)
+    pictures = {at: EncodedPicture("image/png", f"{run} {at}".encode()) for at in kept_mistakes(scored.samples.answers)}
+    write_mistake_pictures(folder, scored.samples, pictures)
     return folder
 
 
@@ -77,7 +77,7 @@ def test_confusion_matrices_and_their_difference_stand_side_by_side_and_classes_
     evaluate(client, "run-b", SECOND)
     answer = client.get(f"{COMPARE}&format=json").json()
     first, second = ([[2, 2, 0], [1, 2, 0], [1, 0, 2]], [[3, 1, 0], [1, 2, 0], [0, 0, 3]])
-    assert [one["counts"] for one in answer["confusions"]] == [first, second]
+    assert [matrix["counts"] for matrix in answer["confusions"]] == [first, second]
     (difference,) = answer["differences"]
     assert difference["counts"] == [[1, -1, 0], [0, 0, 0], [-1, 0, 1]]
     assert (difference["first"], difference["second"]) == ("deepspark_train/run-a", "deepspark_train/run-b")
@@ -97,7 +97,7 @@ def test_more_than_two_runs_are_each_compared_with_the_first(client: Any) -> Non
     evaluate(client, "run-b", SECOND)
     evaluate(client, "run-e", LABELS)
     answer = client.get(f"{COMPARE}&run=deepspark_train/run-e&format=json").json()
-    assert [one["counts"] for one in answer["differences"]] == [
+    assert [difference["counts"] for difference in answer["differences"]] == [
         [[1, -1, 0], [0, 0, 0], [-1, 0, 1]],
         [[2, -2, 0], [-1, 1, 0], [-1, 0, 1]],
     ]
@@ -115,9 +115,9 @@ def test_samples_that_one_alone_gets_right_are_shown_as_pictures_with_mcnemars_c
     rows = list(enumerate(zip(LABELS, FIRST, SECOND, strict=True)))
     first = [(at, NAMES[k], NAMES[b], picture("run-b", at)) for at, (k, a, b) in rows if a == k != b]
     second = [(at, NAMES[k], NAMES[a], picture("run-a", at)) for at, (k, a, b) in rows if b == k != a]
-    told = ("index", "true", "taken_for", "picture")
-    assert [tuple(one[name] for name in told) for one in pair["only_first"]] == first
-    assert [tuple(one[name] for name in told) for one in pair["only_second"]] == second
+    columns = ("index", "true", "taken_for", "picture")
+    assert [tuple(sample[name] for name in columns) for sample in pair["only_first"]] == first
+    assert [tuple(sample[name] for name in columns) for sample in pair["only_second"]] == second
     page = client.get(COMPARE).text
     assert [page.count(f'src="{picture("run-b", 5)}"'), page.count('<img class="picture small"')] == [1, 4]
     text = words(page)
@@ -193,11 +193,11 @@ def test_two_to_eight_runs_are_compared(client: Any, n_runs: int) -> None:
 def test_samples_without_classes_are_shown_where_the_errors_differ_most(client: Any) -> None:
     true = [[0.0], [1.0], [2.0], [3.0]]
     for run, answers in (("run-a", [[0.5], [1.0], [2.0], [3.25]]), ("run-b", [[0.0], [3.0], [2.0], [3.0]])):
-        found = of_task(answers, true, weights=run)
-        folder = write_evaluation(client.home / "runs" / "deepspark_train" / run / "evaluation", found)
-        kept = kept_errors(found.samples.answers, 2)
-        pictures = {at: EncodedPicture("image/png", f"{run} {at}".encode()) for at in kept}
-        write_mistake_pictures(folder, found.samples, pictures)
+        scored = of_task(answers, true, weights=run)
+        folder = write_evaluation(client.home / "runs" / "deepspark_train" / run / "evaluation", scored)
+        indices = kept_errors(scored.samples.answers, 2)
+        pictures = {at: EncodedPicture("image/png", f"{run} {at}".encode()) for at in indices}
+        write_mistake_pictures(folder, scored.samples, pictures)
     page = client.get(COMPARE).text
     text = words(page)
     for part in (

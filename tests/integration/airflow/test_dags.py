@@ -196,8 +196,8 @@ def test_retraining_is_scheduled_by_time_or_by_the_dataset_one_run_at_a_time() -
 
 def test_another_timetable_is_told_in_words_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPSPARK_RETRAIN_CRON", "30 6 * * 1")
-    told = load("deepspark_retrain").description or ""
-    assert told.endswith(": at 06:30, only on Monday (UTC), or when deepspark_dataset is updated")
+    description = load("deepspark_retrain").description or ""
+    assert description.endswith(": at 06:30, only on Monday (UTC), or when deepspark_dataset is updated")
 
 
 @pytest.mark.parametrize("dag_id", GRAPHS)
@@ -207,8 +207,8 @@ def test_a_failed_task_of_every_dag_is_told_where_somebody_is_to_be_told(
     assert {len(task.on_failure_callback) for task in load(dag_id).task_dict.values()} == {0}
     (tmp_path / "notifiers.json").write_text("[]")
     monkeypatch.setenv("DEEPSPARK_NOTIFIERS", str(tmp_path / "notifiers.json"))
-    told = {callback for task in load(dag_id).task_dict.values() for callback in task.on_failure_callback}
-    assert [callback.__name__ for callback in told] == ["notify_failed"]
+    callbacks = {callback for task in load(dag_id).task_dict.values() for callback in task.on_failure_callback}
+    assert [callback.__name__ for callback in callbacks] == ["notify_failed"]
     assert {len(task.on_failure_callback) for task in load(dag_id).task_dict.values()} == {1}
 
 
@@ -242,8 +242,8 @@ def test_every_template_of_a_task_is_in_a_field_that_airflow_renders(dag_id: str
         arguments = task.partial_kwargs if isinstance(task, MappedOperator) else vars(task)
         names = {"output": "output_path"}
         templates = {names.get(name, name) for name, value in arguments.items() if "{{ params." in str(value)}
-        left = {name for name in templates if not name.startswith("_") and name not in task.template_fields}
-        assert left <= {"params"}, task.task_id
+        unrendered = {name for name in templates if not name.startswith("_") and name not in task.template_fields}
+        assert unrendered <= {"params"}, task.task_id
         assert "{{" not in str(task.template_fields)
 
 
@@ -301,7 +301,7 @@ def test_the_example_of_an_own_dag_loads_as_airflow_loads_it(tmp_path: Path, mon
         "export": set(),
     }
     # An operator's result is one XCom, a dict: its entries have none of their own that could be asked for.
-    (given,) = dag.task_dict["is_good_enough"].op_args
-    assert (given.operator.task_id, given.key) == ("evaluate", BaseXCom.XCOM_RETURN_KEY)
+    (argument,) = dag.task_dict["is_good_enough"].op_args
+    assert (argument.operator.task_id, argument.key) == ("evaluate", BaseXCom.XCOM_RETURN_KEY)
     dag.params.validate()
     config_from_params(TrainConfig, dag.params.dump(), tmp_path, run_dir=Path("r"))

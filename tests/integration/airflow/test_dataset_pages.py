@@ -44,9 +44,9 @@ def write_dataset(client: Any, name: str, dag: str, run: str) -> Path:
 def test_the_list_has_the_datasets_of_runs_that_one_may_read(client: Any) -> None:
     folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
     write_dataset(client, "hidden-2", "secret_dag", "run-c")
-    (one,) = client.get("/datasets?format=json").json()["datasets"]
-    assert (one["name"], [run["run"] for run in one["runs"]], one["error"]) == ("digits-1", ["run-a"], None)
-    assert [one["splits"][split]["label_histogram"] for split in ("train", "test")] == [[5, 3], [1, 1]]
+    (listed,) = client.get("/datasets?format=json").json()["datasets"]
+    assert (listed["name"], [run["run"] for run in listed["runs"]], listed["error"]) == ("digits-1", ["run-a"], None)
+    assert [listed["splits"][split]["label_histogram"] for split in ("train", "test")] == [[5, 3], [1, 1]]
     page = client.get("/datasets").text
     assert "hidden-2" not in page
     assert 'href="/deepspark/datasets/digits-1"' in page
@@ -59,10 +59,10 @@ def test_a_datasets_page_shows_its_manifest_classes_samples_and_runs(client: Any
     folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
     os.utime(manifest_path(folder, "test"), (1769832306, 1769832306))
     os.utime(manifest_path(folder, "train"), (1769832300, 1769832300))
-    one = client.get("/datasets/digits-1?format=json").json()["dataset"]
+    shown = client.get("/datasets/digits-1?format=json").json()["dataset"]
     digest = split_digests(folder)["train"]
-    assert (one["splits"]["train"]["digest"], one["made"]) == (digest, 1769832306)
-    assert one["samples"] == {"0": SHEET[0].data_uri(), "1": SHEET[1].data_uri()}
+    assert (shown["splits"]["train"]["digest"], shown["made"]) == (digest, 1769832306)
+    assert shown["samples"] == {"0": SHEET[0].data_uri(), "1": SHEET[1].data_uri()}
     page = client.get("/datasets/digits-1").text
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
     for part in ("/data/digits.gz", "sha256:2", digest, "1 x 8 x 8", "made 2026-01-31 04:05 UTC", "run-a", "LeNet"):
@@ -70,11 +70,11 @@ def test_a_datasets_page_shows_its_manifest_classes_samples_and_runs(client: Any
     rows = re.findall(r'<tr><th scope="row">([^<]*)</th>.*?<span>(\d+)</span>.*?<span>(\d+)</span>', page)
     assert rows == [("&lt;script&gt;alert(1)&lt;/script&gt;", "5", "1"), ("one", "3", "1")]
     assert re.findall(r'class="part-0" height="8" width="([\d.]+)"', page) == ["100.0", "60.0"]  # of the largest class
-    assert [page.count(f'src="{one.data_uri()}"') for one in SHEET.values()] == [1, 1]
+    assert [page.count(f'src="{picture.data_uri()}"') for picture in SHEET.values()] == [1, 1]
     assert EVIL not in page
     assert not re.search(r"\son\w+=|\sstyle=|javascript:", page)
     assert "before it was made again" not in text
-    size = size_text(one["splits"]["train"]["n_bytes"])
+    size = size_text(shown["splits"]["train"]["n_bytes"])
     assert all(
         size in page and ">MB<" not in page and " MB" not in page for page in (text, client.get("/datasets").text)
     )
@@ -95,9 +95,9 @@ def test_a_run_of_an_earlier_content_is_marked_and_a_sheet_of_it_not_shown(clien
 def test_no_address_leads_to_what_one_may_not_see_or_out_of_the_folder(client: Any) -> None:
     write_dataset(client, "hidden-2", "secret_dag", "run-c")
     answers = {name: client.get(f"/datasets/{name}?format=json") for name in ("hidden-2", "nothing", "..", "%2E%2E")}
-    assert {one.status_code for one in answers.values()} == {404}
-    told = [answers[name].json()["error"].replace(name, "") for name in ("hidden-2", "nothing")]
-    assert told[0] == told[1]
+    assert {response.status_code for response in answers.values()} == {404}
+    errors = [answers[name].json()["error"].replace(name, "") for name in ("hidden-2", "nothing")]
+    assert errors[0] == errors[1]
     assert EVIL not in client.get(f"/datasets/{EVIL.replace('/', '%2F')}").text
 
 
@@ -109,8 +109,8 @@ def test_the_report_of_a_dataset_is_for_those_who_may_read_a_run_of_it(client: A
     for path in (folder, hidden):
         (path / "report.html").write_text("<h1>What is in it</h1>")
     assert 'href="/deepspark/datasets/digits-1/report"' in client.get("/datasets/digits-1").text
-    found = client.get("/datasets/digits-1/report")
-    assert (found.status_code, found.text) == (200, "<h1>What is in it</h1>")
-    assert "sandbox" in found.headers["content-security-policy"]
-    assert "script" not in found.headers["content-security-policy"]
+    response = client.get("/datasets/digits-1/report")
+    assert (response.status_code, response.text) == (200, "<h1>What is in it</h1>")
+    assert "sandbox" in response.headers["content-security-policy"]
+    assert "script" not in response.headers["content-security-policy"]
     assert client.get("/datasets/hidden-2/report").status_code == 404

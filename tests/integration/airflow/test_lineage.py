@@ -36,21 +36,21 @@ def test_an_ingestion_tells_openlineage_its_source_and_what_it_wrote(tmp_path: P
         "PYTHONPATH": f"{ROOT}:{PACKAGES}",
     }
     for command in (["-m", "airflow", "db", "migrate"], ["-m", "tests.integration.airflow.lineage_dag"]):
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, *command], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, check=False, timeout=400,
         )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-8000:]
-    told = [json.loads(line) for line in events.read_text().splitlines()]
-    of_task = {event["eventType"]: event for event in told if event["job"]["name"] == "lineage.data"}
+        assert completed.returncode == 0, completed.stdout[-8000:]
+    sent_events = [json.loads(line) for line in events.read_text().splitlines()]
+    of_task = {event["eventType"]: event for event in sent_events if event["job"]["name"] == "lineage.data"}
     source = {"namespace": "file", "name": str(tmp_path / "pets")}
     for event in (of_task["START"], of_task["COMPLETE"]):
-        assert [{name: one[name] for name in source} for one in event["inputs"]] == [source]
+        assert [{name: dataset[name] for name in source} for dataset in event["inputs"]] == [source]
     train, test = of_task["COMPLETE"]["outputs"]
     (dataset,) = (tmp_path / "home" / "datasets").glob("pets-*")
     assert (train["namespace"], train["name"]) == ("file", str(dataset / "train"))
-    counts = [one["outputFacets"]["outputStatistics"]["rowCount"] for one in (train, test)]
+    counts = [output["outputFacets"]["outputStatistics"]["rowCount"] for output in (train, test)]
     assert sum(counts) == 6
     assert train["facets"]["version"]["datasetVersion"].startswith("sha256:")
     fields = train["facets"]["schema"]["fields"]
-    assert [(one["name"], one["type"]) for one in fields] == [("data", "uint8[3, 8, 8]"), ("label", "int")]
+    assert [(field["name"], field["type"]) for field in fields] == [("data", "uint8[3, 8, 8]"), ("label", "int")]

@@ -63,9 +63,9 @@ class Team:
         return run
 
     def production(self) -> str:
-        found = read_pointer(self.model)
-        assert found is not None
-        return found.version
+        pointer = read_pointer(self.model)
+        assert pointer is not None
+        return pointer.version
 
     def journal(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.model.journal.read_text().splitlines()]
@@ -83,21 +83,21 @@ def client(team: Team) -> Iterator[Any]:
     from deepspark_ops.operators.pages import app as pages
     from deepspark_ops.operators.pages.lists.runs import RunsPage
 
-    places = Places(team.home, team.home)
-    app = pages.build_app(places, runs=RunsPage(places, lambda dags: [], lambda: {RETRAIN, OTHER}))
+    locations = Places(team.home, team.home)
+    app = pages.build_app(locations, runs=RunsPage(locations, lambda dags: [], lambda: {RETRAIN, OTHER}))
     let_ask(
         app, lambda: team.name, readable=lambda: team.readable, may_trigger=lambda dags: set(dags) <= team.triggers,
         audit=lambda *entry: team.audit.append(entry), reads_runs=False,
     )  # fmt: skip
-    with TestClient(app, follow_redirects=False) as made:
-        made.get_user = pages.get_user
-        yield made
+    with TestClient(app, follow_redirects=False) as test_client:
+        test_client.get_user = pages.get_user
+        yield test_client
 
 
 def token_of(client: Any) -> str:
-    found = re.search(r'name="token" value="([^"]+)"', client.get("/models/digits").text)
-    assert found is not None
-    return found[1]
+    token = re.search(r'name="token" value="([^"]+)"', client.get("/models/digits").text)
+    assert token is not None
+    return token[1]
 
 
 def send(client: Any, action: str, *, headers: dict[str, str] | None = None, query: str = "", **fields: Any) -> Any:
@@ -117,8 +117,8 @@ def test_a_rollback_by_the_form_is_kept_in_history_and_audit_log(client: Any, te
     last = team.journal()[-1]
     assert (last["action"], last["version"], last["previous"]) == ("rolled back", "v1", "v2")
     assert (last["who"], last["comment"]) == ("anna", "misreads sevens")
-    ((event, dag, who, extra),) = team.audit
-    assert (event, dag, who) == ("deepspark.rollback", RETRAIN, "anna")
+    ((event, dag, user, extra),) = team.audit
+    assert (event, dag, user) == ("deepspark.rollback", RETRAIN, "anna")
     assert (extra["model"], extra["result"]["version"], extra["result"]["previous"]) == ("digits", "v1", "v2")
     assert "v1 is in production: rolled back by anna" in text_of(client.get("/models/digits?done=3"))
     assert "rolled back by" not in text_of(client.get("/models/digits"))
@@ -129,20 +129,20 @@ def test_mlflow_is_told_of_a_rollback_and_the_person_does_not_wait_for_it(
 ) -> None:
     from deepspark_ops.operators.pages.models import changes
 
-    told, may_go_on = [], threading.Event()
+    notified_models, may_go_on = [], threading.Event()
 
     def tell(model: Path, _: object) -> None:
         assert may_go_on.wait(60)
-        told.append(model)
+        notified_models.append(model)
 
     monkeypatch.setattr(changes, "tell_model", tell)
     send(client, "rollback", to="v1", was="v2", reason="misreads sevens")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     assert send(client, "rollback", to="v2", was="v1", reason="or not").status_code == 303
-    assert told == []
+    assert notified_models == []
     may_go_on.set()
-    wait_until(lambda: told, "MLflow being told")
-    assert told == [team.model.root]
+    wait_until(lambda: notified_models, "MLflow being told")
+    assert notified_models == [team.model.root]
 
 
 def test_the_form_offers_what_came_before_and_every_version_that_is_there(client: Any) -> None:
@@ -196,7 +196,7 @@ def from_elsewhere(**headers: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("who", "status"),
+    ("sender", "status"),
     [
         (lambda client, team: {"token": ""}, 403),
         (lambda client, team: {"token": "1.x"}, 403),
@@ -212,14 +212,14 @@ def from_elsewhere(**headers: str) -> Any:
         (no_login, 401),
     ],
 )
-def test_whoever_may_not_change_a_model_changes_nothing(client: Any, team: Team, who: Any, status: int) -> None:
-    before = team.model.journal.read_bytes(), team.model.production.read_bytes()
-    sent = who(client, team)
+def test_whoever_may_not_change_a_model_changes_nothing(client: Any, team: Team, sender: Any, status: int) -> None:
+    old_files = team.model.journal.read_bytes(), team.model.production.read_bytes()
+    sent = sender(client, team)
     headers = {"Origin": SITE} | sent.get("headers", {})
     fields = {"token": sent["token"], "to": "v1", "what": "v1", "reason": "r", "force": "true"}
     for action in ("rollback", "promote", "verify"):
         assert client.post(f"/models/digits/{action}", data=fields, headers=headers).status_code == status
-    assert (team.model.journal.read_bytes(), team.model.production.read_bytes()) == before
+    assert (team.model.journal.read_bytes(), team.model.production.read_bytes()) == old_files
     assert team.audit == []
 
 
@@ -280,16 +280,16 @@ def test_a_page_that_is_out_of_date_moves_nothing(client: Any, team: Team) -> No
 
 def test_the_gate_decides_about_a_candidate_and_a_tick_goes_past_it(client: Any, team: Team) -> None:
     team.write_run(RETRAIN, "worse", range(30))
-    what = f"{RETRAIN}/worse"
-    assert f'value="{what}"' in client.get("/models/digits").text
-    answer = send(client, "promote", what=what, reason="try it")
+    candidate = f"{RETRAIN}/worse"
+    assert f'value="{candidate}"' in client.get("/models/digits").text
+    answer = send(client, "promote", what=candidate, reason="try it")
     assert answer.status_code == 409
     assert "only a better model goes in" in answer.text
     assert "do not ask the gate" in answer.text
     assert (team.production(), team.journal()[-1]["action"]) == ("v2", "kept")
     page = client.get("/models/digits").text
-    assert re.search(rf'"candidates that stayed out">\s*<option value="{what}"', page)
-    assert send(client, "promote", what=what, reason="we know better", force="true").status_code == 303
+    assert re.search(rf'"candidates that stayed out">\s*<option value="{candidate}"', page)
+    assert send(client, "promote", what=candidate, reason="we know better", force="true").status_code == 303
     assert team.production() == "v3"
     last = team.journal()[-1]
     assert (last["who"], last["reason"]) == ("anna", "promoted by hand without a comparison: we know better")
@@ -321,9 +321,9 @@ def test_runs_of_dags_that_one_may_not_trigger_are_not_theirs_to_promote(client:
     team.readable = {RETRAIN, OTHER}
     assert "unseen" not in client.get("/models/digits").text
     whats = (f"{OTHER}/unseen", "../x", f"{RETRAIN}/..", f"{RETRAIN}/", f"{RETRAIN}/../{OTHER}/unseen", "v9", "")
-    for what in whats:
-        answer = send(client, "promote", what=what, reason="r", force="true")
-        assert answer.status_code == 409, what
+    for candidate in whats:
+        answer = send(client, "promote", what=candidate, reason="r", force="true")
+        assert answer.status_code == 409, candidate
     assert team.production() == "v2"
 
 
@@ -382,7 +382,7 @@ def test_a_version_is_shown_with_its_files_and_where_it_comes_from(client: Any, 
     assert '<circle cx="34.0"' in page.text  # accuracy over versions
     answer = client.get("/models/digits?version=v1&format=json").json()
     assert answer["bundle"]["version"] == "v1"
-    sizes = {one["name"]: one["n_bytes"] for one in answer["bundle"]["files"]}
+    sizes = {file["name"]: file["n_bytes"] for file in answer["bundle"]["files"]}
     assert sizes["weights.caffemodel"] == 5
     assert client.get("/models/digits?version=v7").status_code == 404
     assert client.get("/models/digits?format=json").json()["bundle"]["version"] == "v2"

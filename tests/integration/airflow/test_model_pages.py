@@ -56,11 +56,11 @@ def write_model(home: Path, name: str, dag: str | None, *, has_dataset: bool = T
         format_version=1, at="2026-11-22T03:04:05+00:00", who="schedule", action="promoted", version="v2",
         previous="v1", reason=reason, run="run-2", change=2, gain=0.007, p_value=0.03,
     )  # fmt: skip
-    kept = entry.model_copy(
+    kept_entry = entry.model_copy(
         update={"action": "kept", "version": None, "change": None, "reason": "not better", "at": "2026-11-23T03:04:05"}
     )
     append_entry(model, entry)
-    append_entry(model, kept)
+    append_entry(model, kept_entry)
     write_pointer(
         model,
         Production(
@@ -82,24 +82,24 @@ def client(tmp_path: Path) -> Iterator[Any]:
     write_model(tmp_path, "digits", "deepspark_retrain")
     write_model(tmp_path, "hidden", "secret_dag")
     write_model(tmp_path, "by-hand", None)
-    places = Places(tmp_path, tmp_path)
-    runs = RunsPage(places, lambda dags: [], lambda: {"deepspark_retrain", "secret_dag"})
-    app = pages.build_app(places, runs=runs)
+    locations = Places(tmp_path, tmp_path)
+    runs = RunsPage(locations, lambda dags: [], lambda: {"deepspark_retrain", "secret_dag"})
+    app = pages.build_app(locations, runs=runs)
     let_ask(app, lambda: "anna", readable=lambda: {"deepspark_retrain"}, reads_runs=False)
-    with TestClient(app) as made:
-        made.home, made.app, made.rights = tmp_path, app, readable_dags
-        yield made
+    with TestClient(app) as test_client:
+        test_client.home, test_client.app, test_client.rights = tmp_path, app, readable_dags
+        yield test_client
 
 
 def model_names(client: Any) -> list[str]:
-    return [one["name"] for one in client.get("/models?format=json").json()["models"]]
+    return [model["name"] for model in client.get("/models?format=json").json()["models"]]
 
 
 def test_a_person_sees_models_whose_dags_he_may_read(client: Any) -> None:
     assert model_names(client) == ["by-hand", "digits"]
     assert not re.search(r"/models/hidden|>\s*hidden", client.get("/models").text)
     answers = [client.get(f"/models/{name}?format=json") for name in ("hidden", "nothing")]
-    assert [one.status_code for one in answers] == [404, 404]
+    assert [response.status_code for response in answers] == [404, 404]
     assert answers[0].json()["error"].replace("hidden", "nothing") == answers[1].json()["error"]
     client.app.dependency_overrides[client.rights] = lambda: set()
     assert model_names(client) == []
@@ -108,7 +108,7 @@ def test_a_person_sees_models_whose_dags_he_may_read(client: Any) -> None:
 
 def test_a_models_page_says_what_is_in_production_why_and_where_it_comes_from(client: Any) -> None:
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", client.get("/models/digits").text))
-    told = (
+    passages = (
         "v2 in production",
         "better by 0.7 points",
         "98.3 %",
@@ -116,14 +116,14 @@ def test_a_models_page_says_what_is_in_production_why_and_where_it_comes_from(cl
         "started from v1",
         "iteration 1,000",
     )
-    for part in (*told, "kept v1", "not better", "01234567", "deepspark models rollback digits"):
+    for part in (*passages, "kept v1", "not better", "01234567", "deepspark models rollback digits"):
         assert part in text, part
     page = client.get("/models/digits").text
     assert "/deepspark/runs/deepspark_retrain/run-2/report" in page
     assert page.index("run-2/training") < page.index("run-1/training")  # the newest first
     answer = client.get("/models/digits?format=json").json()
-    assert [one["is_production"] for one in answer["versions"]] == [False, True]
-    assert [one["action"] for one in answer["history"]] == ["promoted", "kept"]
+    assert [version["is_production"] for version in answer["versions"]] == [False, True]
+    assert [entry["action"] for entry in answer["history"]] == ["promoted", "kept"]
     assert answer["production"]["version"] == "v2"
 
 

@@ -17,7 +17,7 @@ ACCURACIES = {"many-0": 0.7, "many-1": 0.9, "many-2": 0.8}
 
 
 @pytest.fixture
-def many(client: Any) -> Any:
+def client_of_many(client: Any) -> Any:
     """Three more runs with rates and accuracies of their own."""
     for run, rate in RATES.items():
         folder = write_run(client.home, "another", run)
@@ -29,8 +29,8 @@ def many(client: Any) -> Any:
     return client
 
 
-def test_columns_are_the_figures_and_the_settings_that_differ_of_the_lists_runs(many: Any) -> None:
-    answer = many.get("/runs/overview?dag=another&sort=run&format=json").json()
+def test_columns_are_the_figures_and_the_settings_that_differ_of_the_lists_runs(client_of_many: Any) -> None:
+    answer = client_of_many.get("/runs/overview?dag=another&sort=run&format=json").json()
     assert [run["run"] for run in answer["runs"]] == list(RATES)
     columns = {column["name"]: column["values"] for column in answer["columns"]}
     assert columns["accuracy"] == list(ACCURACIES.values())
@@ -41,32 +41,32 @@ def test_columns_are_the_figures_and_the_settings_that_differ_of_the_lists_runs(
     (correlation,) = answer["correlations"]
     assert (correlation["setting"], correlation["measure"], correlation["n_runs"]) == ("solver: base_lr", "rank", 3)
     assert correlation["value"] == pytest.approx(1 - 6 * (4 + 1 + 1) / 24)
-    page = many.get("/runs/overview?dag=another").text
+    page = client_of_many.get("/runs/overview?dag=another").text
     assert "-0.50" in page
     assert "overview.js" in page
 
 
-def test_a_filter_and_rights_choose_the_runs(many: Any) -> None:
-    runs = many.get("/runs/overview?filter=accuracy%3E0.75+and+run~many&format=json").json()["runs"]
+def test_a_filter_and_rights_choose_the_runs(client_of_many: Any) -> None:
+    runs = client_of_many.get("/runs/overview?filter=accuracy%3E0.75+and+run~many&format=json").json()["runs"]
     assert {run["run"] for run in runs} == {"many-1", "many-2"}
-    assert "run-c" not in many.get("/runs/overview?format=json").text
-    assert many.get("/runs/overview?filter=x&format=json").status_code == 400
-    assert "is no condition" in many.get("/runs/overview?filter=x").text
+    assert "run-c" not in client_of_many.get("/runs/overview?format=json").text
+    assert client_of_many.get("/runs/overview?filter=x&format=json").status_code == 400
+    assert "is no condition" in client_of_many.get("/runs/overview?filter=x").text
 
 
-def test_at_most_so_many_runs_are_looked_over(many: Any, monkeypatch: Any) -> None:
+def test_at_most_so_many_runs_are_looked_over(client_of_many: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(overview, "MOST_RUNS", 2)
-    answer = many.get("/runs/overview?format=json").json()
+    answer = client_of_many.get("/runs/overview?format=json").json()
     assert (len(answer["runs"]), answer["found"]) == (2, 6)
-    assert "the first of 6" in many.get("/runs/overview").text
+    assert "the first of 6" in client_of_many.get("/runs/overview").text
 
 
-def test_names_are_text_and_a_changed_solver_is_read_again(many: Any) -> None:
-    solver = many.home / "runs" / "another" / "many-0" / "solver.prototxt"
+def test_names_are_text_and_a_changed_solver_is_read_again(client_of_many: Any) -> None:
+    solver = client_of_many.home / "runs" / "another" / "many-0" / "solver.prototxt"
     solver.write_text(f'net: "n" base_lr: 0.5 lr_policy: "{EVIL}"')
     (solver.parent / "config.json").write_text('{"comm_period": 9}')  # as at each start of a run
-    page = many.get("/runs/overview?dag=another").text
+    page = client_of_many.get("/runs/overview?dag=another").text
     assert EVIL not in page
-    columns = many.get("/runs/overview?dag=another&sort=run&format=json").json()["columns"]
+    columns = client_of_many.get("/runs/overview?dag=another&sort=run&format=json").json()["columns"]
     (rates,) = [column["values"] for column in columns if column["name"] == "solver: base_lr"]
     assert rates[0] == pytest.approx(0.5)

@@ -32,7 +32,7 @@ class OwnRuns:
 
     def started(self, dag_id: str, stage: str) -> list[dict[str, Any]]:
         """Return the configs that a stage's processes were started with."""
-        return [one for one in self._runs[dag_id]["started"] if one["stage"] == stage]
+        return [started for started in self._runs[dag_id]["started"] if started["stage"] == stage]
 
     def folder(self, dag_id: str, output: Any) -> str:
         """Return the name of a run's folder without what is the DAG run's."""
@@ -58,7 +58,7 @@ def own_runs(tmp_path_factory: pytest.TempPathFactory) -> OwnRuns:
         "PYTHONPATH": str(ROOT),
     }
     result = folder / "result.json"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.integration.airflow.own_dags", str(result)],
         env=environment,
         cwd=ROOT,
@@ -69,7 +69,7 @@ def own_runs(tmp_path_factory: pytest.TempPathFactory) -> OwnRuns:
         check=False,
         timeout=400,
     )
-    assert done.returncode == 0, done.stdout[-8000:]
+    assert completed.returncode == 0, completed.stdout[-8000:]
     return OwnRuns(folder / "home", json.loads(result.read_text()))
 
 

@@ -49,9 +49,9 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_report_is_found_by_the_runs_own_id(page: ModuleType, home: Path) -> None:
-    places = Places(home, home)
-    assert page.find_report(places, "deepspark_train", RUN_ID).read_text() == "<p>98 %</p>"
-    assert page.find_report(places, "deepspark_train", "another") is None
+    locations = Places(home, home)
+    assert page.find_report(locations, "deepspark_train", RUN_ID).read_text() == "<p>98 %</p>"
+    assert page.find_report(locations, "deepspark_train", "another") is None
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_nobody_reads_without_a_login_and_readers_get_a_page_without_scripts(pag
 
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
-    places = Places(home, home)
-    app = page.build_app(places, TrainingPage(places, lambda dag, run: None))
+    locations = Places(home, home)
+    app = page.build_app(locations, TrainingPage(locations, lambda dag, run: None))
     url = f"/runs/deepspark_train/{RUN_ID.replace('+', '%2B')}/report"
     assert TestClient(app).get(url).status_code == 401
 
@@ -91,12 +91,12 @@ def test_nobody_reads_without_a_login_and_readers_get_a_page_without_scripts(pag
 def test_the_plugins_folder_registers_what_no_installed_package_does(
     monkeypatch: pytest.MonkeyPatch, is_installed: bool
 ) -> None:
-    own = EntryPoint("deepspark", "deepspark_ops.operators.pages.plugin:DeepSparkPlugin", "airflow.plugins")
-    monkeypatch.setattr(plugin, "entry_points", lambda **wanted: [own] if is_installed else [])
-    found = runpy.run_path(str(ROOT / "plugins" / "deepspark_plugin.py"))
-    classes = [value for value in found.values() if isinstance(value, type)]
+    own_entry = EntryPoint("deepspark", "deepspark_ops.operators.pages.plugin:DeepSparkPlugin", "airflow.plugins")
+    monkeypatch.setattr(plugin, "entry_points", lambda **filters: [own_entry] if is_installed else [])
+    module_values = runpy.run_path(str(ROOT / "plugins" / "deepspark_plugin.py"))
+    classes = [value for value in module_values.values() if isinstance(value, type)]
     assert classes == ([] if is_installed else [plugin.DeepSparkPlugin])
-    assert own.load() is plugin.DeepSparkPlugin
+    assert own_entry.load() is plugin.DeepSparkPlugin
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ def client(page: ModuleType, tmp_path: Path) -> Iterator[Any]:
 
     folder = tmp_path / "runs" / "deepspark_train" / "manual__2026-01-31T04-05-06.789_00-00"
     folder.mkdir(parents=True)
-    places = Places(tmp_path, tmp_path)
-    app = page.build_app(places, TrainingPage(places, lambda dag, run: RUNS.get(run), clock=lambda: 1050.0))
+    locations = Places(tmp_path, tmp_path)
+    app = page.build_app(locations, TrainingPage(locations, lambda dag, run: RUNS.get(run), clock=lambda: 1050.0))
     let_ask(app)
-    with TestClient(app) as made:
-        made.folder = folder
-        yield made
+    with TestClient(app) as test_client:
+        test_client.folder = folder
+        yield test_client
 
 
 RUNS = {
@@ -127,14 +127,14 @@ def test_training_page_holds_the_last_values_without_any_script(client: Any) -> 
     answer = client.get(TRAINING)
     assert answer.status_code == 200
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
-    told = [
+    passages = [
         "LeNet, easgd x2, 1,000 minibatches running",
         "2 of 2 workers train",
         "400 / 1,000 40",
         "test accuracy 97.5",
         "left 1 min 0 s",
     ]
-    for shown in (*told, "lost: silent for 30 s", "lenet_iter_250.caffemodel"):
+    for shown in (*passages, "lost: silent for 30 s", "lenet_iter_250.caffemodel"):
         assert shown in text, (shown, text)
 
 
@@ -304,14 +304,14 @@ def refuse() -> None:
 def test_twenty_open_pages_ask_airflows_database_once_a_second() -> None:
     from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns
 
-    now, asked = [0.0], []
-    runs = AirflowRuns(lambda dag, run: asked.append((dag, run)), clock=lambda: now[0])
+    now, queries = [0.0], []
+    runs = AirflowRuns(lambda dag, run: queries.append((dag, run)), clock=lambda: now[0])
     for second in range(3):
         now[0] = float(second)
         for _ in range(20):
             runs.of("d", "r")
     runs.of("d", "other")
-    assert asked == [("d", "r")] * 3 + [("d", "other")]
+    assert queries == [("d", "r")] * 3 + [("d", "other")]
 
 
 def test_links_of_two_trainings_in_a_dag_lead_to_the_run_of_each(

@@ -39,11 +39,11 @@ print(json.dumps([listed.version, listed.data["description"], manager.extra_link
 
 
 def test_airflow_lists_the_provider_of_an_installed_package_with_its_links_and_its_notifier(tmp_path: Path) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", MANAGER], env=installed_package(tmp_path), capture_output=True, text=True, check=True,
         timeout=120,
     )  # fmt: skip
-    listed_version, description, links, notifiers = json.loads(done.stdout.splitlines()[-1])
+    listed_version, description, links, notifiers = json.loads(completed.stdout.splitlines()[-1])
     assert listed_version == "9.9"
     assert description.startswith("Caffe nets trained by Spark workers")
     # A class that Airflow cannot import is left out, with a warning.
@@ -70,7 +70,7 @@ def installed_package(tmp_path: Path) -> dict[str, str]:
 def test_every_module_that_the_provider_names_has_an_operator() -> None:
     (operators,) = get_provider_info()["operators"]
     for name in operators["python-modules"]:
-        assert any(one.startswith("DeepSpark") for one in vars(import_module(name)))
+        assert any(name.startswith("DeepSpark") for name in vars(import_module(name)))
 
 
 def test_the_connections_page_has_a_form_with_the_folders_of_an_installation() -> None:
@@ -79,8 +79,8 @@ def test_the_connections_page_has_a_form_with_the_folders_of_an_installation() -
     schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
     assert set(info) <= set(schema["properties"])
     (connection,) = info["connection-types"]
-    whole = json.loads((Path(airflow.__file__).parent / "provider.yaml.schema.json").read_text())
-    jsonschema.validate([connection], whole["properties"]["connection-types"])
+    provider_schema = json.loads((Path(airflow.__file__).parent / "provider.yaml.schema.json").read_text())
+    jsonschema.validate([connection], provider_schema["properties"]["connection-types"])
     assert list(connection["conn-fields"]) == ["home", "models", "allowed_roots"]
     hook = import_string(connection["hook-class-name"])
     assert (hook.conn_type, hook.hook_name) == (connection["connection-type"], connection["hook-name"])
@@ -105,12 +105,16 @@ def test_the_connection_says_where_runs_and_models_are_and_the_environment_says_
         Path("/by/environment/models"),
     )
     connect(monkeypatch, {"home": str(tmp_path), "models": "", "allowed_roots": None})
-    places = installed_places()
-    assert (places.home, places.models, places.allowed_roots) == (tmp_path, tmp_path / "models", (Path("/pets"),))
+    locations = installed_places()
+    assert (locations.home, locations.models, locations.allowed_roots) == (
+        tmp_path,
+        tmp_path / "models",
+        (Path("/pets"),),
+    )
     connect(monkeypatch, {"models": "/shared/models", "allowed_roots": "/cats:/dogs"})
-    places = installed_places()
-    assert (places.home, places.models) == (Path("/by/environment"), Path("/shared/models"))
-    assert places.allowed_roots == (Path("/cats"), Path("/dogs"))
+    locations = installed_places()
+    assert (locations.home, locations.models) == (Path("/by/environment"), Path("/shared/models"))
+    assert locations.allowed_roots == (Path("/cats"), Path("/dogs"))
     with DAG("d", schedule=None):
         promote = DeepSparkPromoteOperator(task_id="promote", run="r", model="digits")
         other = DeepSparkPromoteOperator(task_id="other", run="r", model="digits", models="mine")

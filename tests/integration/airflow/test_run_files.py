@@ -43,13 +43,13 @@ def client(tmp_path: Path) -> Iterator[Any]:
     (folder / "snapshots").mkdir(parents=True)
     (folder / "snapshots" / "lenet_iter_250.caffemodel").write_bytes(b"x" * 1_500_000)
     (folder / "events.jsonl").write_bytes(lines((*RUN[:1], SPARK, *RUN[1:])))
-    places = Places(tmp_path, tmp_path)
-    training = TrainingPage(places, lambda dag, run: TRAINS, clock=lambda: 1050.0)
-    app = pages.build_app(places, training)
+    locations = Places(tmp_path, tmp_path)
+    training = TrainingPage(locations, lambda dag, run: TRAINS, clock=lambda: 1050.0)
+    app = pages.build_app(locations, training)
     let_ask(app)
-    with TestClient(app) as made:
-        made.folder, made.home, made.training = folder, tmp_path, training
-        yield made
+    with TestClient(app) as test_client:
+        test_client.folder, test_client.home, test_client.training = folder, tmp_path, training
+        yield test_client
 
 
 def text_of(page: str) -> str:
@@ -97,14 +97,14 @@ def test_the_bundles_page_lists_its_files_with_digests_to_fetch(client: Any) -> 
     assert "by DeepSpark &lt;script&gt;alert(1)" in page.text
     assert "<script>alert" not in page.text
     assert "unsafe" not in page.headers["content-security-policy"]
-    found = {file["name"]: file for file in client.get(f"{URL}/bundle?format=json").json()["files"]}
-    assert found["weights.caffemodel"]["n_bytes"] == 7
-    assert found["weights.caffemodel"]["digest"][7:23] in page.text
+    files = {file["name"]: file for file in client.get(f"{URL}/bundle?format=json").json()["files"]}
+    assert files["weights.caffemodel"]["n_bytes"] == 7
+    assert files["weights.caffemodel"]["digest"][7:23] in page.text
     addresses = re.findall(r'href="/deepspark([^"]+)" download', page.text)
     for address in addresses:
         name = address.partition("/files/bundle/")[2]
         assert client.get(address).content == (client.folder / "bundle" / name).read_bytes()
-    assert {address.partition("/files/bundle/")[2] for address in addresses} == {*found, "manifest.json"}
+    assert {address.partition("/files/bundle/")[2] for address in addresses} == {*files, "manifest.json"}
     (client.folder / "bundle" / "manifest.json").write_text("{}")
     assert client.get(f"{URL}/bundle").status_code == 404
 
@@ -157,9 +157,11 @@ def test_links_of_model_and_spark_are_there_while_they_lead_somewhere(
 def test_every_operator_of_ours_has_a_link_to_its_run() -> None:
     import deepspark_ops.operators as package
 
-    here = Path(package.__file__).parent
-    ours = {
-        name for file in here.glob("*.py") for name in re.findall(r"^class (\w+Operator)\(", file.read_text(), re.M)
+    package_folder = Path(package.__file__).parent
+    operator_names = {
+        name
+        for file in package_folder.glob("*.py")
+        for name in re.findall(r"^class (\w+Operator)\(", file.read_text(), re.M)
     }
     linked = {
         operator.__name__
@@ -167,7 +169,7 @@ def test_every_operator_of_ours_has_a_link_to_its_run() -> None:
         if link.name in ("Training", "Run")
         for operator in link.operators
     }
-    assert ours == linked
+    assert operator_names == linked
 
 
 def test_the_weights_of_a_watched_run_are_told_by_layer_and_of_no_other_run(client: Any) -> None:

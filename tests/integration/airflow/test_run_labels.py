@@ -15,7 +15,7 @@ from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_label.label import RunLabel, read_label
 from deepspark_ops.run_view.state import AirflowRun, TaskState
 from tests.integration.airflow.asking_person import let_ask
-from tests.integration.airflow.page_runs import EVIL, KNOWN, write_run
+from tests.integration.airflow.page_runs import EVIL, RUNS, write_run
 
 pytestmark = pytest.mark.airflow
 
@@ -54,16 +54,16 @@ def client(person: Person) -> Iterator[Any]:
     from deepspark_ops.operators.pages.lists.runs import RunsPage
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
-    places = Places(person.home, person.home)
-    runs = RunsPage(places, lambda dags: KNOWN, lambda: {"deepspark_train"}, clock=lambda: 500.0)
-    app = pages.build_app(places, TrainingPage(places, lambda dag, run: person.airflow.get(run)), runs=runs)
+    locations = Places(person.home, person.home)
+    runs = RunsPage(locations, lambda dags: RUNS, lambda: {"deepspark_train"}, clock=lambda: 500.0)
+    app = pages.build_app(locations, TrainingPage(locations, lambda dag, run: person.airflow.get(run)), runs=runs)
     let_ask(
         app, lambda: person.name, readable=lambda: person.readable,
         may_trigger=lambda dags: set(dags) <= person.triggers, audit=lambda *entry: person.audit.append(entry),
         checks_forms=True,
     )  # fmt: skip
-    with TestClient(app, follow_redirects=False) as made:
-        yield made
+    with TestClient(app, follow_redirects=False) as test_client:
+        yield test_client
 
 
 def token_of(client: Any) -> str:

@@ -78,8 +78,8 @@ def test_the_page_shows_what_the_json_says_without_any_script(client: Any) -> No
     answer = client.get("/runs?format=json").json()
     row = next(row for row in answer["runs"] if row["run"] == "run-a")
     numbers = ("state", "net", "solver", "strategy", "n_workers", "tau", "clock", "accuracy", "images_per_s", "seconds")
-    told = ("finished", "LeNet", "lenet_solver.prototxt", "easgd", 2, "4", 1000, 0.975, 812.5, 60.0)
-    assert tuple(row[name] for name in numbers) == told
+    expected = ("finished", "LeNet", "lenet_solver.prototxt", "easgd", 2, "4", 1000, 0.975, 812.5, 60.0)
+    assert tuple(row[name] for name in numbers) == expected
     assert row["curve"][0] == [100.0, 1.7]
     text = words(client.get("/runs").text)
     for part in ("run-a", "finished", "lenet_solver.prototxt", "1,000", "97.5 %", "812", "1 min 0 s", "ada"):
@@ -90,7 +90,7 @@ def test_the_page_shows_what_the_json_says_without_any_script(client: Any) -> No
 
 def test_a_run_that_waits_for_approval_says_so_and_leads_to_the_page_that_asks(client: Any, monkeypatch: Any) -> None:
     asking = KnownRun("deepspark_train", "run-a", "running", 300.0, 300.0, asks="approve")
-    monkeypatch.setattr(page_runs, "KNOWN", [asking, *page_runs.KNOWN[1:]])
+    monkeypatch.setattr(page_runs, "RUNS", [asking, *page_runs.RUNS[1:]])
     page = client.get("/runs?state=waits+for+approval").text
     assert 'href="/dags/deepspark_train/runs/run-a/tasks/approve/required_actions" target="_top">waits for app' in page
     assert shown(client, "/runs?state=waits+for+approval") == ["run-a"]
@@ -100,7 +100,7 @@ def test_a_failed_run_says_the_first_line_of_its_error_as_text(client: Any, monk
     failed = KnownRun("deepspark_train", "run-a", "failed", 300.0, 300.0, 360.0)
     for _ in range(2):  # the second list has the rows of the first, whose run was over
         assert shown(client, "/runs?state=failed") == []
-    monkeypatch.setattr(page_runs, "KNOWN", [failed, *page_runs.KNOWN[1:]])
+    monkeypatch.setattr(page_runs, "RUNS", [failed, *page_runs.RUNS[1:]])
     assert shown(client, "/runs?state=failed") == ["run-a"]
     stages = client.home / "runs" / "deepspark_train" / "run-a" / "stages"
     stages.mkdir()
@@ -125,8 +125,8 @@ def test_times_have_a_form_for_scripts_and_say_their_zone_without_a_script(clien
 
 def test_a_list_with_a_live_run_asks_to_be_refreshed(client: Any, monkeypatch: Any) -> None:
     assert re.search(r'<body[^>]* data-refresh-ms="\d+"', client.get("/runs").text)
-    over = [run for run in page_runs.KNOWN if run.state not in ("queued", "running")]
-    monkeypatch.setattr(page_runs, "KNOWN", over)
+    over = [run for run in page_runs.RUNS if run.state not in ("queued", "running")]
+    monkeypatch.setattr(page_runs, "RUNS", over)
     assert "data-refresh-ms" not in client.get("/runs").text
 
 
@@ -244,8 +244,10 @@ def test_a_filter_of_the_address_chooses_rows_and_stays_in_every_link(client: An
 def test_a_mistake_in_the_filter_is_a_line_below_the_field_and_no_row_is_shown(client: Any) -> None:
     answer = client.get("/runs?filter=acuracy%3E%3Ci%3E")
     assert answer.status_code == 200
-    told = '<p id="filter_error" class="wrong" role="alert">filter: there is no field &#34;acuracy&#34;; the nearest is'
-    assert f"{told} accuracy</p>" in answer.text
+    message = (
+        '<p id="filter_error" class="wrong" role="alert">filter: there is no field &#34;acuracy&#34;; the nearest is'
+    )
+    assert f"{message} accuracy</p>" in answer.text
     assert 'aria-describedby="filter_error"' in answer.text
     assert "run-a" not in answer.text
     plain = client.get("/runs?filter=acuracy%3E1&format=json")
@@ -272,7 +274,7 @@ def test_the_rows_are_fetched_as_csv_and_parquet_without_formulas(client: Any) -
 
 def test_trainings_are_apart_from_convert_and_clean_and_archived_runs_are_hidden(client: Any, monkeypatch: Any) -> None:
     clean = KnownRun("deepspark_train", "run-x", "success", 100.0, 100.0, 101.0)
-    monkeypatch.setattr(page_runs, "KNOWN", [*page_runs.KNOWN, clean])
+    monkeypatch.setattr(page_runs, "RUNS", [*page_runs.RUNS, clean])
     with noted_stage(client.home / "runs" / "deepspark_train" / "run-x", "clean", logging.getLogger("test")):
         pass
     assert shown(client) == ["run-d", "run-a", "run-b"]
@@ -344,7 +346,7 @@ def test_the_accuracy_of_a_run_is_the_same_on_each_page_and_names_its_samples(cl
 def test_an_empty_list_leads_to_the_next_step(client: Any, monkeypatch: Any) -> None:
     from deepspark_ops.operators.pages.access.person import trigger_right
 
-    monkeypatch.setattr(page_runs, "KNOWN", [])
+    monkeypatch.setattr(page_runs, "RUNS", [])
     shutil.rmtree(client.home / "runs")
     assert "ask who gives rights in Airflow" in words(client.get("/runs").text)
     client.app.dependency_overrides[trigger_right] = lambda: lambda dags: True
@@ -366,9 +368,9 @@ def test_a_task_leaves_the_index_of_a_run_that_has_trained(tmp_path: Path, fails
     trained = write_run(tmp_path, "deepspark_train", "run-a")
     with suppress(ZeroDivisionError), noted_stage(trained, "train", logging.getLogger("test")):
         1 / (not fails)
-    found = read_index(trained)
-    assert found is not None
-    assert found.clock == 1000
+    index = read_index(trained)
+    assert index is not None
+    assert index.clock == 1000
 
 
 def test_pages_that_refresh_themselves_share_their_rows_and_a_person_sees_a_change_at_once(client: Any) -> None:

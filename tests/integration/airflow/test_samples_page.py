@@ -154,7 +154,7 @@ def test_a_bar_of_the_distances_leads_to_its_pairs(client: Any) -> None:
     distances, same = [0.1, 0.2, 1.0, 1.5, 1.6, 1.7, 0.3, 1.8], [1, 1, 1, 0, 0, 0, 0, 0]
     write_evaluation(folder, of_task([[distance] for distance in distances], same, task="embedding"))
     columns = {"index": list(range(8)), "name": [f"a/<{at}>.png" for at in range(8)], "content": list(range(8))}
-    pairs = {"is_same": [one == 1 for one in same], "distance": pa.array(distances, pa.float32())}
+    pairs = {"is_same": [label == 1 for label in same], "distance": pa.array(distances, pa.float32())}
     write_rows(folder, {**columns, "loss": [0.5] * 8, **pairs})
     page = client.get(URL).text
     links = {title: html.unescape(url) for url, title in re.findall(r'<a href="([^"]*)" aria-label="([^"]*)"', page)}
@@ -163,10 +163,10 @@ def test_a_bar_of_the_distances_leads_to_its_pairs(client: Any) -> None:
         for title, url in links.items()
     }
     for kind, value in (("alike", 1), ("other", 0)):
-        of_kind = [places for title, places in shown.items() if f" {kind} pair" in title]
+        of_kind = [indices for title, indices in shown.items() if f" {kind} pair" in title]
         assert set().union(*of_kind) == {at for at in range(8) if same[at] == value}
         counts = [int(title.split()[-3]) for title in shown if f" {kind} pair" in title]
-        assert counts == [len(places) for places in of_kind]
+        assert counts == [len(indices) for indices in of_kind]
     rows = client.get(f"{URL}?same=0&min_distance=0.2&max_distance=1.7&sort=-distance&format=json").json()["rows"]
     assert [row["index"] for row in rows] == [4, 3, 6]
     assert client.get(f"{URL}?same=2&format=json").status_code == 400
@@ -212,7 +212,7 @@ def test_samples_that_are_not_there_are_explained(client: Any, folder: Path, add
     assert message in answer.text
 
 
-def places(answer: Any) -> list[int]:
+def shown_indices(answer: Any) -> list[int]:
     """Return the positions of an answer's samples among each six."""
     return sorted({row["index"] % 6 for row in answer.json()["rows"]})
 
@@ -233,12 +233,12 @@ def test_two_runs_side_by_side(
 ) -> None:
     answer = client.get(f"{PAIR}&{conditions}&format=json")
     assert answer.status_code == 200
-    assert places(answer) == expected
+    assert shown_indices(answer) == expected
     assert answer.json()["n_rows"] == 30 * len(expected)
     swapped = re.search(r'<a href="/deepspark([^"]*)">Exchange', client.get(f"{PAIR}&{conditions}").text)
     assert swapped is not None
     other_side = client.get(swapped.group(1).replace("&amp;", "&") + "&format=json")
-    assert (other_side.json()["run"], places(other_side)) == ("run-b", expected)
+    assert (other_side.json()["run"], shown_indices(other_side)) == ("run-b", expected)
 
 
 def test_the_page_of_two_runs_has_both_answers_and_pictures_of_either(

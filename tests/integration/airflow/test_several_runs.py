@@ -25,8 +25,8 @@ URL = f"/runs/deepspark_train/{urllib.parse.quote(DAG_RUN, safe='')}"
 @pytest.fixture
 def split_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The pages' client with a DAG run of two trainings: a finished one in a group, and one that trains."""
-    known = KnownRun("deepspark_train", DAG_RUN, "running", 900.0, 900.0, None, "manual", "ada")
-    monkeypatch.setattr(page_runs, "KNOWN", [*page_runs.KNOWN, known])
+    run = KnownRun("deepspark_train", DAG_RUN, "running", 900.0, 900.0, None, "manual", "ada")
+    monkeypatch.setattr(page_runs, "RUNS", [*page_runs.RUNS, run])
     with pages_client(tmp_path) as client:
         for task, score, net in (("a.train", "a.evaluate", "NetA"), ("fit", "", "NetB")):
             folder = write_run(tmp_path, "deepspark_train", safe_run_id(f"{DAG_RUN}__{task}"), net=net)

@@ -109,8 +109,8 @@ def test_nothing_outlives_a_killed_task_process(tmp_path: Path, number: signal.S
 
 def test_levels_and_the_stages_own_message_reach_the_task(tmp_path: Path) -> None:
     output, _ = start_stage(tmp_path, MISTAKEN, tmp_path / "config.json").communicate(timeout=120)
-    told = [(match[1], match[2]) for match in re.finditer(r"\[(\w+) *\] (.*?) +\[airflow\.task\.hooks", output)]
-    assert told[1:] == [
+    log_lines = [(match[1], match[2]) for match in re.finditer(r"\[(\w+) *\] (.*?) +\[airflow\.task\.hooks", output)]
+    assert log_lines[1:] == [
         ("warning", "rate_scale is capped"),
         ("error", "n_workers=0: at least 1"),
         ("error", "allowed: more"),

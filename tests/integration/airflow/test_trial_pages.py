@@ -29,12 +29,12 @@ pytestmark = pytest.mark.airflow
 DAG = "deepspark_compare"
 RUN_ID = "manual__2026-01-31T04:05:06.789+00:00"
 URL = f"/runs/{DAG}/{RUN_ID.replace('+', '%2B')}"
-KNOWN = KnownRun(DAG, RUN_ID, "running", 300.0, 300.0, None, "manual", "ada")
+LISTED_RUN = KnownRun(DAG, RUN_ID, "running", 300.0, 300.0, None, "manual", "ada")
 
 
 def tasks(train: str, evaluate: str | None = None) -> dict[str, TaskState]:
-    done = {"check": TaskState("success", 990.0, 995.0), "ingest": TaskState("success", 995.0, 999.0)}
-    return {**done, "train": TaskState(train, 999.0), "evaluate": TaskState(evaluate), "compare": TaskState(None)}
+    ended = {"check": TaskState("success", 990.0, 995.0), "ingest": TaskState("success", 995.0, 999.0)}
+    return {**ended, "train": TaskState(train, 999.0), "evaluate": TaskState(evaluate), "compare": TaskState(None)}
 
 
 @pytest.fixture
@@ -52,21 +52,21 @@ def client(tmp_path: Path, airflow: dict[str, AirflowRun]) -> Iterator[Any]:
     from deepspark_ops.operators.pages.lists.runs import RunsPage
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
-    places = Places(tmp_path, tmp_path)
+    locations = Places(tmp_path, tmp_path)
     config = CompareConfig(strategies=("easgd", "<b>sync", "downpour"))
-    plan = make_plan(config, DAG, RUN_ID, lambda run: places.run_folder(DAG, run))
-    write_plan(places.run_folder(DAG, RUN_ID), plan)
+    plan = make_plan(config, DAG, RUN_ID, lambda run: locations.run_folder(DAG, run))
+    write_plan(locations.run_folder(DAG, RUN_ID), plan)
     first, second, _ = (Path(trial.run_dir) for trial in plan.trials)
     (first / "events.jsonl").write_bytes(lines([*RUN, stage("finished", 1000, 1100.0, images_per_s=812.5)]))
     StatusFile(first, "train").end("finished")
     (second / "events.jsonl").write_bytes(lines(RUN[:10]))
     StatusFile(second, "train")
-    runs = RunsPage(places, lambda dags: [KNOWN], lambda: {DAG})
-    app = pages.build_app(places, TrainingPage(places, lambda dag, run: airflow.get(run)), runs=runs)
+    runs = RunsPage(locations, lambda dags: [LISTED_RUN], lambda: {DAG})
+    app = pages.build_app(locations, TrainingPage(locations, lambda dag, run: airflow.get(run)), runs=runs)
     let_ask(app, readable=lambda: {DAG})
-    with TestClient(app) as made:
-        made.folders = [Path(trial.run_dir) for trial in plan.trials]
-        yield made
+    with TestClient(app) as test_client:
+        test_client.folders = [Path(trial.run_dir) for trial in plan.trials]
+        yield test_client
 
 
 def test_page_of_a_comparison_lists_its_trials_and_leads_to_theirs(client: Any) -> None:
@@ -85,11 +85,11 @@ def test_page_of_a_comparison_lists_its_trials_and_leads_to_theirs(client: Any) 
     for row in answer["trials"]:
         assert f'href="{row["url"]}"' in page
         assert client.get(row["url"].removeprefix("/deepspark")).status_code == 200
-    own = client.get(answer["trials"][0]["url"].removeprefix("/deepspark")).text
-    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", own))
+    trial_page = client.get(answer["trials"][0]["url"].removeprefix("/deepspark")).text
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", trial_page))
     assert "easgd finished task evaluate comes next" in text
     assert "1,000 / 1,000" in text
-    assert f'href="/deepspark{URL.replace(":", "%3A")}/training"' in own
+    assert f'href="/deepspark{URL.replace(":", "%3A")}/training"' in trial_page
 
 
 def test_a_comparison_that_is_over_says_which_trials_failed(client: Any, airflow: dict[str, AirflowRun]) -> None:
@@ -135,8 +135,8 @@ def test_a_comparison_that_failed_before_its_trials_says_so(client: Any, airflow
 
 def test_list_of_runs_has_a_row_per_trial_with_its_comparisons_user_and_its_own_state(client: Any) -> None:
     rows = {row["run"]: row for row in client.get("/runs?work=all&format=json").json()["runs"]}
-    told = {run.removeprefix(RUN_ID): (row["state"], row["strategy"], row["who"]) for run, row in rows.items()}
-    assert told == {
+    cells = {run.removeprefix(RUN_ID): (row["state"], row["strategy"], row["who"]) for run, row in rows.items()}
+    assert cells == {
         "": ("running", None, "ada"),
         "__trial_01": ("running", "easgd", "ada"),
         "__trial_02": ("running", "easgd", "ada"),
@@ -196,8 +196,8 @@ def test_tasks_of_trials_are_one_in_the_comparison_and_one_trials_in_its_page() 
     assert words("success", None, "failed") is None
     assert words("success", "failed", "skipped") == "failed"
     assert words("success", "skipped") == "success"
-    whole = folded([TaskState("success", 5.0, 9.0), TaskState("success", 3.0, 6.0)])
-    assert (whole.began, whole.ended) == (3.0, 9.0)
+    folded_state = folded([TaskState("success", 5.0, 9.0), TaskState("success", 3.0, 6.0)])
+    assert (folded_state.began, folded_state.ended) == (3.0, 9.0)
     assert folded([TaskState("success", 5.0, 9.0), TaskState("running", 9.0)]).ended is None
     assert of_trial(AirflowRun("running", tasks("running"))).state == "running"
     assert of_trial(AirflowRun("running", tasks("success", "success"))).is_over
@@ -213,7 +213,7 @@ def test_every_page_has_its_numbers_with_format_json(client: Any) -> None:
     }
     assert len(paths) > 6
     for path in sorted(paths):
-        url = re.sub(r"\{(\w+)(:path)?\}", lambda found: quote(names.get(found[1], "none"), safe=""), path)
+        url = re.sub(r"\{(\w+)(:path)?\}", lambda match: quote(names.get(match[1], "none"), safe=""), path)
         answer = client.get(url, params={"format": "json"})
         assert answer.headers["content-type"] == "application/json", path
         assert isinstance(answer.json(), dict), path

@@ -68,16 +68,16 @@ def test_learning_lenet(solver_file: Path) -> None:
     first = solver.net.blobs["data"].data.copy()
     labels = solver.net.blobs["label"].data.copy()
     assert set(labels) <= {0.0, 1.0, 2.0}
-    before = solver.net.params["conv1"][0].data.copy()
+    old_weights = solver.net.params["conv1"][0].data.copy()
     solver.step(1)
     assert not np.array_equal(solver.net.blobs["data"].data, first)  # the next batch
     diff = solver.net.params["conv1"][0].diff[:, 0]
     assert diff.shape == (8, 3, 3)
     assert np.abs(diff).max() > 0
-    after = solver.net.params["conv1"][0]
-    assert np.allclose(before - after.data, 0.1 * after.diff, atol=1e-6)  # the first step of SGD
+    blob = solver.net.params["conv1"][0]
+    assert np.allclose(old_weights - blob.data, 0.1 * blob.diff, atol=1e-6)  # the first step of SGD
     assert solver.test_nets[0].params["conv1"][0].data is not None
-    assert np.shares_memory(solver.test_nets[0].params["conv1"][0].data, after.data)
+    assert np.shares_memory(solver.test_nets[0].params["conv1"][0].data, blob.data)
 
     niter, test_interval = 60, 30
     train_loss = np.zeros(niter)
@@ -105,15 +105,15 @@ def test_learning_lenet(solver_file: Path) -> None:
     saved = [solver.net.params["conv1"][0].data.copy(), solver.iter]
     solver.step(3)
     reached = solver.net.params["conv1"][0].data.copy()
-    again = caffe.get_solver(str(solver_file))
-    again.restore(weights.with_suffix(".solverstate"))
-    assert again.iter == saved[1]
-    assert np.array_equal(again.net.params["conv1"][0].data, saved[0])
-    again.net._feed._next_rows.update(data=32 * saved[1] % 160)
-    again.step(3)
-    assert np.allclose(again.net.params["conv1"][0].data, reached, atol=1e-4)
-    for one in (solver, again):
-        one.close()
+    restored = caffe.get_solver(str(solver_file))
+    restored.restore(weights.with_suffix(".solverstate"))
+    assert restored.iter == saved[1]
+    assert np.array_equal(restored.net.params["conv1"][0].data, saved[0])
+    restored.net._feed._next_rows.update(data=32 * saved[1] % 160)
+    restored.step(3)
+    assert np.allclose(restored.net.params["conv1"][0].data, reached, atol=1e-4)
+    for each_solver in (solver, restored):
+        each_solver.close()
 
 
 def test_classification(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_net_without_a_loss_has_gradients_only_if_it_forces_them_and_its_process
 
 
 def test_reshape_keeps_parameters_and_computes_the_new_batch(net: ds.Net) -> None:
-    kept = net.params["one"][0].data.copy()
+    old_weights = net.params["one"][0].data.copy()
     net.blobs["data"].reshape(5, 3)
     assert net.blobs["data"].shape == (5, 3)
     assert net.blobs["two"].shape == (2, 2)  # the net follows when it is told, or at the next pass
@@ -136,7 +136,7 @@ def test_reshape_keeps_parameters_and_computes_the_new_batch(net: ds.Net) -> Non
     net.reshape()
     assert net.blobs["two"].shape == (5, 2)
     assert (net.blobs["data"].data == 3.0).all()
-    assert np.array_equal(net.params["one"][0].data, kept)
+    assert np.array_equal(net.params["one"][0].data, old_weights)
     data = RNG.normal(size=(5, 3)).astype(np.float32)
     assert np.allclose(net.forward(data=data)["two"], slow(net, data)[1], atol=1e-5)
     net.blobs["data"].reshape(5, 4)
@@ -156,8 +156,8 @@ def test_saved_weights_are_read_again(net: ds.Net, file: Path, tmp_path: Path, n
     net.save(tmp_path / name)
     with ds.Net(file, tmp_path / name, ds.TEST, devices="cpu") as other:
         for layer, blobs in net.params.items():
-            for ours, theirs in zip(other.params[layer], blobs, strict=True):
-                assert np.array_equal(ours.data, theirs.data)
+            for blob, saved in zip(other.params[layer], blobs, strict=True):
+                assert np.array_equal(blob.data, saved.data)
 
 
 def test_equal_seeds_fill_equal_parameters(file: Path) -> None:

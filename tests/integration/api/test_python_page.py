@@ -29,7 +29,7 @@ shutil.copy("runs/lenet/bundle/deploy.prototxt", ".")
 shutil.copy(run.snapshots[-1], "weights.caffemodel")
 image = np.zeros((1, 28, 28), np.float32)
 """
-BEFORE = {"import deepspark_ops as ds": "", "run.metrics": MODEL, "net = ds.Net": NET}
+PREPARATIONS = {"import deepspark_ops as ds": "", "run.metrics": MODEL, "net = ds.Net": NET}
 """Start of a block -> files that its reader has."""
 
 
@@ -38,16 +38,22 @@ def test_the_blocks_of_the_page_run(tmp_path: Path) -> None:
     solver = tmp_path / "examples" / "digits" / "lenet_solver.prototxt"
     solver.write_text(re.sub(r"max_iter: \d+", "max_iter: 40", solver.read_text()))  # four trainings and one
     blocks = list(python_blocks(ROOT / "docs" / "guides" / "python.md"))
-    assert {start for start in BEFORE for block in blocks if block.startswith(start)} == set(BEFORE)
+    assert {start for start in PREPARATIONS for block in blocks if block.startswith(start)} == set(PREPARATIONS)
     assert next(python_blocks(ROOT / "README.md")) == blocks[0]
-    parts = [part for block in blocks for start in BEFORE if block.startswith(start) for part in (BEFORE[start], block)]
-    rest = [block for block in blocks if not block.startswith(tuple(BEFORE))]
+    parts = [
+        part
+        for block in blocks
+        for start in PREPARATIONS
+        if block.startswith(start)
+        for part in (PREPARATIONS[start], block)
+    ]
+    other_blocks = [block for block in blocks if not block.startswith(tuple(PREPARATIONS))]
     script = tmp_path / "page.py"
-    script.write_text("\n".join([*parts, *rest, "print(comparison.frame.status.tolist(), dir(caffe), L, P)"]))
+    script.write_text("\n".join([*parts, *other_blocks, "print(comparison.frame.status.tolist(), dir(caffe), L, P)"]))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, script.name], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, check=False, timeout=1_700,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-6000:]
-    assert "['finished', 'finished', 'finished', 'finished']" in done.stdout
+    assert completed.returncode == 0, completed.stdout[-6000:]
+    assert "['finished', 'finished', 'finished', 'finished']" in completed.stdout

@@ -70,7 +70,7 @@ def set_params(net: Net, blobs: dict[str, np.ndarray]) -> None:
 @pytest.mark.parametrize(
     ("file", "name", "variant"),
     [*NETS[::2], *LAYERS[::2], *(pytest.param(*case, marks=pytest.mark.long) for case in (*NETS[1::2], *LAYERS[1::2]))],
-    ids=lambda one: one if isinstance(one, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_blobs_and_gradients_are_caffes(
     process: NetProcess, file: str, name: str, variant: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -93,8 +93,8 @@ def test_blobs_and_gradients_are_caffes(
     net.forward()
     assert {blob: list(net.blobs[blob].shape) for blob in net.blobs} == meta["blobs"]
     for kind in ("top", "blob"):
-        for blob, theirs in under(archive, kind).items():
-            assert relative_error(net.blobs[blob].data, theirs) <= FORWARD, f"{kind} {blob}"
+        for blob, recorded in under(archive, kind).items():
+            assert relative_error(net.blobs[blob].data, recorded) <= FORWARD, f"{kind} {blob}"
     for blob, diff in under(archive, "top_diff").items():
         net.blobs[blob].diff[...] = diff.reshape(net.blobs[blob].shape)
     written = {**under(archive, "bottom_diff"), **under(archive, "blob_diff")}
@@ -105,12 +105,12 @@ def test_blobs_and_gradients_are_caffes(
             net.blobs[blob].diff[...] = 0.0
     net.clear_param_diffs()
     net.backward()
-    for blob, theirs in written.items():
-        assert relative_error(net.blobs[blob].diff, theirs) <= BACKWARD, f"diff of {blob}"
-    for param, theirs in under(archive, "param_diff").items():
+    for blob, recorded in written.items():
+        assert relative_error(net.blobs[blob].diff, recorded) <= BACKWARD, f"diff of {blob}"
+    for param, recorded in under(archive, "param_diff").items():
         layer, _, index = param.rpartition("/")
-        ours = net.params[layer][int(index)].diff
-        assert relative_error(ours, theirs.reshape(ours.shape)) <= BACKWARD, f"diff of {param}"
+        gradient = net.params[layer][int(index)].diff
+        assert relative_error(gradient, recorded.reshape(gradient.shape)) <= BACKWARD, f"diff of {param}"
 
 
 @pytest.mark.parametrize("name", [case["name"] for case in recorded_cases("solver")][::3])
@@ -127,10 +127,10 @@ def test_steps_of_a_solver_are_caffes(process: NetProcess, name: str, monkeypatc
         marks = sorted({int(member[5:9]) for member in archive if member.startswith("iter_")})
         for mark in marks:
             solver.step(mark - solver.iter)
-            for param, theirs in under(archive, f"iter_{mark:04d}").items():
+            for param, recorded in under(archive, f"iter_{mark:04d}").items():
                 layer, _, index = param.rpartition("/")
-                ours = solver.net.params[layer][int(index)].data
-                assert relative_error(ours, theirs.reshape(ours.shape)) <= TRAJECTORY, f"{param} after {mark}"
+                weights = solver.net.params[layer][int(index)].data
+                assert relative_error(weights, recorded.reshape(weights.shape)) <= TRAJECTORY, f"{param} after {mark}"
         assert marks
     finally:
         solver.close()
@@ -147,6 +147,6 @@ def test_net_of_a_file_is_the_same(process: NetProcess, monkeypatch: pytest.Monk
             **{blob: values.reshape(net.blobs[blob].shape) for blob, values in under(archive, "input").items()}
         )
         assert set(answer) == set(net.outputs)
-        for blob, theirs in under(archive, "top").items():
-            assert relative_error(answer[blob], theirs) <= FORWARD
+        for blob, recorded in under(archive, "top").items():
+            assert relative_error(answer[blob], recorded) <= FORWARD
             assert answer[blob] is not None

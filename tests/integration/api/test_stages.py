@@ -101,9 +101,9 @@ def test_predictions_of_arrays_files_and_frames_agree(
     of_frame = bundle.predict(frame, image_column="picture", max_pixel=255, top_k=2, progress=False)
     assert np.array_equal(np.stack(of_frame.scores), np.stack(answers.scores))
     assert len(of_frame.top_classes.iloc[0]) == 2
-    whole = ds.predict(bundle, dataset, root / "answers.parquet", progress=False)
-    assert len(whole.frame()) == dataset.splits["test"].n_samples
-    assert "Predictions" in whole._repr_html_()
+    summary = ds.predict(bundle, dataset, root / "answers.parquet", progress=False)
+    assert len(summary.frame()) == dataset.splits["test"].n_samples
+    assert "Predictions" in summary._repr_html_()
 
 
 @pytest.mark.parametrize("images", [np.zeros((2, 8, 8), np.float32), np.zeros(3, np.uint8), 5, []])
@@ -150,9 +150,9 @@ def test_comparison_trains_every_trial_and_goes_on_where_it_was(root: Path, data
     assert "base_lr 0.001" in comparison._repr_html_()
     assert [trace.name for trace in comparison.plot().data] == ["base_lr 0.5", "base_lr 0.001"]
     events = [run.folder / "events.jsonl" for run in comparison.runs.values()]
-    before = [file.stat().st_mtime_ns for file in events]
+    old_times = [file.stat().st_mtime_ns for file in events]
     ds.compare(root / "solver.prototxt", base_lrs=[0.5, 0.001], n_workers=1, **options)
-    assert [file.stat().st_mtime_ns for file in events] == before
+    assert [file.stat().st_mtime_ns for file in events] == old_times
     with pytest.raises(ds.ConfigError, match="holds a comparison of 2 other trials"):
         ds.compare(root / "solver.prototxt", base_lrs=[0.5, 0.01], n_workers=1, **options)
 
@@ -191,11 +191,11 @@ def test_interrupt_takes_a_snapshot_ends_the_run_and_the_process_goes_on(tmp_pat
             if " loss clock=" in line:
                 break
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=180)
+        output, _ = process.communicate(timeout=180)
     finally:
         process.kill()
-    assert process.returncode == 0, "".join(lines) + rest
-    interrupted, loaded = rest.splitlines()[-2:]
+    assert process.returncode == 0, "".join(lines) + output
+    interrupted, loaded = output.splitlines()[-2:]
     word, status, clock, snapshot = interrupted.split()
     assert (word, status) == ("interrupted", "stopped")
     assert int(clock) > 0

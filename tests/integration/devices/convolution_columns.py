@@ -60,8 +60,8 @@ def recorded_columns(net: NetSpec) -> int:
 
 
 if __name__ == "__main__":
-    found = {}
+    columns = {}
     for name, (kind, options, shape) in CASES.items():
         net = net_of(f'type: "{kind}" top: "top" convolution_param {{ {options} }}', [shape])
-        found[name] = (recorded_columns(net), net.layers[-1].traits.column_bytes)
-    json.dump(found, sys.stdout)
+        columns[name] = (recorded_columns(net), net.layers[-1].traits.column_bytes)
+    json.dump(columns, sys.stdout)

@@ -62,10 +62,10 @@ def measure(
 def main() -> None:
     devices = set_up_devices("cpu", N_DEVICES, n_threads=1).names
     recompute = "--recompute" in sys.argv
-    asked = [(*text.split(":", 2), "") for text in sys.argv[1:] if not text.startswith("-")]
-    for name, batch_size, fields, *_ in asked or CASES:
-        found = measure(name, int(batch_size), fields, devices, slim=not asked, recompute=recompute)
-        sys.stdout.write(json.dumps(found) + "\n")
+    cases = [(*text.split(":", 2), "") for text in sys.argv[1:] if not text.startswith("-")]
+    for name, batch_size, fields, *_ in cases or CASES:
+        measured = measure(name, int(batch_size), fields, devices, slim=not cases, recompute=recompute)
+        sys.stdout.write(json.dumps(measured) + "\n")
         sys.stdout.flush()
 
 

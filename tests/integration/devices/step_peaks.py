@@ -47,13 +47,13 @@ def measured(name: str, *, recompute: bool) -> dict[str, Any]:
     train = compile_training(net, solver, n_threads=1, plan=ComputePlan(recompute=segments))
     state = train.initial_state(initial_vector(net, 1))
     peaks = []
-    before = tf.config.experimental.get_memory_info("CPU:0")["current"]
+    base_bytes = tf.config.experimental.get_memory_info("CPU:0")["current"]
     for step in range(5):
         tf.config.experimental.reset_memory_stats("CPU:0")
         state, outputs = train.run(
             state, step=step, n_steps=1, rate_scale=1.0, seed=1, worker=0, feeds=feeds(net), gives_away=True
         )
-        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"] - before)
+        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"] - base_bytes)
     return {
         # Steps differ by a sixth, and so do the medians of processes; the largest of a few differs least.
         "measured": float(max(peaks)),
@@ -64,8 +64,8 @@ def measured(name: str, *, recompute: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found = {}
+    peaks = {}
     for case in sys.argv[1:]:
         name, _, how = case.partition("+")
-        found[case] = measured(name, recompute=how == "recompute")
-    json.dump(found, sys.stdout)
+        peaks[case] = measured(name, recompute=how == "recompute")
+    json.dump(peaks, sys.stdout)

@@ -32,15 +32,15 @@ def peaks() -> dict[str, dict[str, Any]]:
 
 def peaks_of(*cases: str) -> dict[str, dict[str, Any]]:
     command = [sys.executable, "-m", "tests.integration.devices.step_peaks", *cases]
-    done = subprocess.run(command, env=WITH_ONEDNN, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
-    return found
+    completed = subprocess.run(command, env=WITH_ONEDNN, capture_output=True, text=True, check=False, timeout=300)
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    peaks: dict[str, dict[str, Any]] = json.loads(completed.stdout)
+    return peaks
 
 
 def test_the_peak_of_a_step_is_as_forecast() -> None:
-    found = peaks_of(SMALL)[SMALL]
-    assert found["forecast"] == pytest.approx(found["measured"], rel=0.15)
+    peak = peaks_of(SMALL)[SMALL]
+    assert peak["forecast"] == pytest.approx(peak["measured"], rel=0.15)
 
 
 @pytest.mark.long
@@ -53,14 +53,14 @@ def test_the_peak_of_a_large_nets_step_is_as_forecast(peaks: dict[str, dict[str,
 def test_recompute_takes_the_memory_that_was_planned_and_gives_the_same_numbers(
     peaks: dict[str, dict[str, Any]],
 ) -> None:
-    plain, again = peaks["squeezenet"], peaks["squeezenet+recompute"]
+    plain, recomputed = peaks["squeezenet"], peaks["squeezenet+recompute"]
     # 0.55 to 0.67 where two kernels run at a time: which two, other work on the machine decides.
-    assert again["measured"] < 0.75 * plain["measured"]
-    assert (again["loss"], again["params"]) == (plain["loss"], plain["params"])
+    assert recomputed["measured"] < 0.75 * plain["measured"]
+    assert (recomputed["loss"], recomputed["params"]) == (plain["loss"], plain["params"])
 
 
 def test_columns_of_convolutions_on_a_cpu_without_onednn_are_as_forecast() -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.integration.devices.convolution_columns"],
         env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"},
         capture_output=True,
@@ -68,8 +68,8 @@ def test_columns_of_convolutions_on_a_cpu_without_onednn_are_as_forecast() -> No
         check=False,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    columns: dict[str, tuple[int, int]] = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    columns: dict[str, tuple[int, int]] = json.loads(completed.stdout)
     assert set(columns) == set(CASES)
     for case, (recorded, forecast) in columns.items():
         assert forecast == pytest.approx(recorded, abs=_LEAST_COLUMNS), case
@@ -89,7 +89,7 @@ def test_the_forecast_knows_whether_tensorflow_starts_with_onednn() -> None:
 
 @pytest.mark.long  # TensorFlow waits ten seconds for memory that others may give back
 def test_a_step_that_finds_no_memory_ends_the_run_with_one_message(tmp_path: Path) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.integration.devices.out_of_memory_run", str(tmp_path)],
         env={**WITH_ONEDNN, "TF_MKL_ALLOC_MAX_BYTES": "300000000"},
         capture_output=True,
@@ -97,8 +97,8 @@ def test_a_step_that_finds_no_memory_ends_the_run_with_one_message(tmp_path: Pat
         check=False,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (outcome,) = json.loads(done.stdout.splitlines()[-1])
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    (outcome,) = json.loads(completed.stdout.splitlines()[-1])
     assert outcome["ending"] == "refused"  # which ends the run: no other start of the worker helps
     message = outcome["message"]
     assert message.startswith('worker 0: out of memory in layer "drop" (OOM when allocating tensor with shape[')

@@ -24,8 +24,8 @@ def main(run: Path, broken: Path, folder: Path) -> None:
     with open_context(config) as context:
         run_evaluate(config, partial(score_on, context))
         try:
-            given = {"weights": broken, "output": folder / "broken"}
-            run_evaluate(config.model_copy(update=given), partial(score_on, context))
+            changes = {"weights": broken, "output": folder / "broken"}
+            run_evaluate(config.model_copy(update=changes), partial(score_on, context))
         except DataError as error:
             (folder / "refused.txt").write_text(f"{error}")
 

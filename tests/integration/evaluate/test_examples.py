@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def example_folder(tmp_path, monkeypatch):
     """A folder from which the examples' paths are right."""
     (tmp_path / "examples").symlink_to(EXAMPLES)
     monkeypatch.chdir(tmp_path)
@@ -26,8 +26,8 @@ def here(tmp_path, monkeypatch):
 
 def evaluated(name, n_steps, dataset=None):
     run = train_here(Path(f"examples/{name}/{name}_solver.prototxt"), Path("run"), dataset, n_steps=n_steps)
-    found = run_evaluate(EvaluateConfig(run_dir=run.root))
-    return found.metrics, found.report_path.read_text()
+    evaluation = run_evaluate(EvaluateConfig(run_dir=run.root))
+    return evaluation.metrics, evaluation.report_path.read_text()
 
 
 def run_script(monkeypatch, name, folder):
@@ -35,10 +35,10 @@ def run_script(monkeypatch, name, folder):
     runpy.run_path(f"examples/{name}", run_name="__main__")
 
 
-def test_autoencoder(here):
-    dataset = here / "datasets" / "digits8"
-    source = here / "examples" / "digits" / "digits8x8-images-idx3-ubyte.gz"
-    ingest(IngestConfig(source=source, output=dataset, max_pixel=16), here / "work")
+def test_autoencoder(example_folder):
+    dataset = example_folder / "datasets" / "digits8"
+    source = example_folder / "examples" / "digits" / "digits8x8-images-idx3-ubyte.gz"
+    ingest(IngestConfig(source=source, output=dataset, max_pixel=16), example_folder / "work")
     metrics, page = evaluated("autoencoder", 250, dataset)
     assert (metrics.task, metrics.n_samples) == ("reconstruction", 377)
     # The mean digit has an error of 0.073, the six best linear numbers 0.030: the net is between them so early.
@@ -46,7 +46,7 @@ def test_autoencoder(here):
     assert page.count("given back") > 24
 
 
-def test_siamese(here, monkeypatch):
+def test_siamese(example_folder, monkeypatch):
     run_script(monkeypatch, "siamese/make_pairs.py", "datasets/digit_pairs")
     metrics, page = evaluated("siamese", 400)
     assert (metrics.task, metrics.n_samples, metrics.figures.n_same) == ("embedding", 1000, 500)
@@ -55,7 +55,7 @@ def test_siamese(here, monkeypatch):
     assert "ROC curve" in page
 
 
-def test_multi_label(here, monkeypatch):
+def test_multi_label(example_folder, monkeypatch):
     run_script(monkeypatch, "multi_label/make_labels.py", "datasets/digit_labels")
     metrics, page = evaluated("multi_label", 250)
     assert (metrics.task, metrics.n_samples, len(metrics.figures.labels)) == ("multi_label", 360, 4)

@@ -69,16 +69,16 @@ class HiddenFiles:
 
     def predicted(self, model: type[BundleInputConfig], **options: Any) -> pa.Table:
         """Compare the rows of the cluster with the rows of this process, which are returned."""
-        here, there = self.folder / "here.parquet", self.folder / "answers"
-        write_answers(model(**options, output=here), on_step=lambda step: None)
-        summary = answer_on(SparkSession(self.context), model(**options, output=there, task_records=20))
-        expected, rows = pq.read_table(here), pq.read_table(there)
+        local_table, remote_table = self.folder / "here.parquet", self.folder / "answers"
+        write_answers(model(**options, output=local_table), on_step=lambda step: None)
+        summary = answer_on(SparkSession(self.context), model(**options, output=remote_table, task_records=20))
+        expected, rows = pq.read_table(local_table), pq.read_table(remote_table)
         errors = zip(rows["error"].to_pylist(), expected["error"].to_pylist(), strict=True)
         assert all(error == text or text.split("/")[-1] in error for error, text in errors), "a path may be an address"
         assert rows.drop("error").equals(expected.drop("error"))
         assert (summary.n_records, summary.n_errors) == (expected.num_rows, expected["error"].drop_null().length())
-        assert {path.name[:9] for path in there.iterdir()} >= {"_SUCCESS", "part-0000"}
-        shutil.rmtree(there)
+        assert {path.name[:9] for path in remote_table.iterdir()} >= {"_SUCCESS", "part-0000"}
+        shutil.rmtree(remote_table)
         return expected
 
 
@@ -106,12 +106,14 @@ def without_times(metrics: MetricsReport) -> MetricsReport:
 
 def test_the_figures_are_those_of_this_host(hidden: HiddenFiles) -> None:
     options: dict[str, Any] = {"run_dir": hidden.run, "batch_size": 10, "slices": "class,shard", "task_samples": 20}
-    here, there = hidden.folder / "here", hidden.folder / "there"
-    run_evaluate(EvaluateConfig(**options, output=here))
-    config = EvaluateConfig(**options, output=there, master=hidden.context.master)
+    local_folder, remote_folder = hidden.folder / "here", hidden.folder / "there"
+    run_evaluate(EvaluateConfig(**options, output=local_folder))
+    config = EvaluateConfig(**options, output=remote_folder, master=hidden.context.master)
     run_evaluate(config, partial(score_on, hidden.context))
-    assert without_times(read_metrics(there / "metrics.json")) == without_times(read_metrics(here / "metrics.json"))
-    rows = [pq.read_table(folder / "samples.parquet") for folder in (here, there)]
+    assert without_times(read_metrics(remote_folder / "metrics.json")) == without_times(
+        read_metrics(local_folder / "metrics.json")
+    )
+    rows = [pq.read_table(folder / "samples.parquet") for folder in (local_folder, remote_folder)]
     assert rows[0].num_rows == 53
     assert rows[0].equals(rows[1])
     assert [path.name for path in hidden.folder.iterdir() if path.name.startswith(".")] == []

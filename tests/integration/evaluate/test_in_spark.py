@@ -37,16 +37,19 @@ def test_tasks_of_spark_give_the_figures_of_one_process(tmp_path):
     script = ROOT / "tests" / "integration" / "evaluate" / "in_one_spark.py"
     environment = {**os.environ, **job_variables(os.environ), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""}
     command = [sys.executable, str(script), run.root, tmp_path / "nan.caffemodel", tmp_path / "there"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    completed = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
+    assert completed.returncode == 0, completed.stderr[-4000:]
     assert without_times(read_metrics(tmp_path / "there" / "metrics.json")) == without_times(expected)
     assert 0.3 < expected.top1 < 1
-    with h5py.File(tmp_path / "here" / "samples.h5") as here, h5py.File(tmp_path / "there" / "samples.h5") as there:
-        assert dict(here.attrs) == dict(there.attrs)
-        assert set(here) == set(there)
-        for name in here:
-            np.testing.assert_array_equal(here[name][:], there[name][:])
-    rows = [pq.read_table(tmp_path / place / "samples.parquet") for place in ("here", "there")]
+    with (
+        h5py.File(tmp_path / "here" / "samples.h5") as local,
+        h5py.File(tmp_path / "there" / "samples.h5") as distributed,
+    ):
+        assert dict(local.attrs) == dict(distributed.attrs)
+        assert set(local) == set(distributed)
+        for name in local:
+            np.testing.assert_array_equal(local[name][:], distributed[name][:])
+    rows = [pq.read_table(tmp_path / folder / "samples.parquet") for folder in ("here", "there")]
     assert rows[0].equals(rows[1], check_metadata=True)
     assert len(expected.slices) == 5
     refused = (tmp_path / "there" / "refused.txt").read_text()

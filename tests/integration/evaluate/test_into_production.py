@@ -50,8 +50,8 @@ def test_a_regression_goes_into_production_and_is_replaced_by_a_better_one(tmp_p
     of_run = read_evaluation(first.evaluation).metrics
     assert in_production.main.value == pytest.approx(of_run.main.value, rel=1e-4)
     assert in_production.scored.dataset_digest == of_run.scored.dataset_digest
-    found = run_evaluate(EvaluateConfig(run_dir=better.root, production=scored))
-    assert "Against production" in found.report_path.read_text()
+    evaluation = run_evaluate(EvaluateConfig(run_dir=better.root, production=scored))
+    assert "Against production" in evaluation.report_path.read_text()
 
     candidate = read_evaluation(better.evaluation)
     decision = decide_against(candidate, read_evaluation(scored), bundle, config)
@@ -60,7 +60,7 @@ def test_a_regression_goes_into_production_and_is_replaced_by_a_better_one(tmp_p
     assert "| RMSE |" in (folder / "README.md").read_text()
     promote(folder, decision, config, Author("me"), run_dir=better.root)
     versions = read_versions(model)
-    assert [one.version for one in versions] == ["v1", "v2"]
+    assert [version.version for version in versions] == ["v1", "v2"]
     assert versions[1].figures.judged_by() == candidate.metrics.main
     assert version_folder(config.models, read_production(config.models, config.model)).name != bundle.name
     assert not decide(read_evaluation(scored), candidate, config).promotes  # the other way round production stays

@@ -76,19 +76,19 @@ def slow_probabilities(images, mean, weights, bias):
 def test_scores_equal_a_slow_loop_over_every_sample_once(run, dataset, tmp_path, batch_size):
     root, samples = dataset
     images, labels = samples["test"]
-    found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=batch_size)).metrics
+    metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=batch_size)).metrics
 
     weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
     rows = slow_probabilities(images, read_mean(mean_path(root)), weights.tolist(), bias.tolist())
     expected = slow_scores(rows, labels.tolist())
-    assert found.n_samples == 53
-    assert found.top1 == pytest.approx(expected["top1"])
-    assert 0.4 < found.top1 < 1  # neither chance nor perfect, so that the matrix says something
-    assert found.top5 is None
-    assert found.loss == pytest.approx(expected["loss"], rel=1e-5)  # float32, 432-term dot
-    assert [list(row) for row in found.confusion] == expected["confusion"]
-    assert [mistake.index for mistake in found.mistakes] == [index for index, *_ in expected["mistakes"]][:24]
-    for report, label in zip(found.classes, range(3), strict=True):
+    assert metrics.n_samples == 53
+    assert metrics.top1 == pytest.approx(expected["top1"])
+    assert 0.4 < metrics.top1 < 1  # neither chance nor perfect, so that the matrix says something
+    assert metrics.top5 is None
+    assert metrics.loss == pytest.approx(expected["loss"], rel=1e-5)  # float32, 432-term dot
+    assert [list(row) for row in metrics.confusion] == expected["confusion"]
+    assert [mistake.index for mistake in metrics.mistakes] == [index for index, *_ in expected["mistakes"]][:24]
+    for report, label in zip(metrics.classes, range(3), strict=True):
         assert report.support == int((labels == label).sum())
         assert report.name == CLASS_NAMES[label]
 
@@ -99,11 +99,11 @@ def test_another_split_reads_its_samples_with_the_test_transform(run, dataset, t
     if split == "validation":
         write_split(root, split, *samples.setdefault(split, make_samples(40, seed=3)))
     images, labels = samples[split]
-    found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split=split)).metrics
+    metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split=split)).metrics
     weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
     rows = slow_probabilities(images, read_mean(mean_path(root)), weights.tolist(), bias.tolist())
-    assert (found.n_samples, found.scored.split) == (len(labels), split)
-    assert found.loss == pytest.approx(slow_scores(rows, labels.tolist())["loss"], rel=1e-5)
+    assert (metrics.n_samples, metrics.scored.split) == (len(labels), split)
+    assert metrics.loss == pytest.approx(slow_scores(rows, labels.tolist())["loss"], rel=1e-5)
 
 
 def test_files_are_complete_and_bound_by_digests(run, tmp_path):
@@ -149,14 +149,14 @@ def test_dataset_digest_depends_on_samples_alone(run, dataset, tmp_path):
 def test_samples_file_has_each_answer_and_what_the_sample_holds(run, dataset, tmp_path):
     images, labels = dataset[1]["test"]
     metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=7)).metrics
-    found = read_evaluation(tmp_path).samples
-    assert found.answers.index.tolist() == list(range(53))
-    np.testing.assert_array_equal(found.answers.label, labels)
-    assert (found.answers.rank == 0).mean() == pytest.approx(metrics.top1)
-    assert found.answers.loss.mean() == pytest.approx(metrics.loss)
-    assert len(set(found.content.tolist())) == len({image.tobytes() for image in images})
+    samples = read_evaluation(tmp_path).samples
+    assert samples.answers.index.tolist() == list(range(53))
+    np.testing.assert_array_equal(samples.answers.label, labels)
+    assert (samples.answers.rank == 0).mean() == pytest.approx(metrics.top1)
+    assert samples.answers.loss.mean() == pytest.approx(metrics.loss)
+    assert len(set(samples.content.tolist())) == len({image.tobytes() for image in images})
     run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=53))
-    np.testing.assert_array_equal(read_evaluation(tmp_path).samples.content, found.content)
+    np.testing.assert_array_equal(read_evaluation(tmp_path).samples.content, samples.content)
     assert metrics.speed is not None
     assert (metrics.speed.batch_size, metrics.speed.images_per_s > 0) == (7, True)
 
@@ -168,9 +168,9 @@ def test_report_compares_with_production_on_the_same_samples(run, tmp_path):
     production = tmp_path / "production"
     run_evaluate(EvaluateConfig(run_dir=run.root, weights=weights, output=production))
     config = EvaluateConfig(run_dir=run.root, output=tmp_path / "own", production=production, worst=0)
-    known = production / "samples.h5"
-    found = run_evaluate(config.model_copy(update={"production_samples": known}))
-    page = found.report_path.read_text()
+    production_samples = production / "samples.h5"
+    evaluation = run_evaluate(config.model_copy(update={"production_samples": production_samples}))
+    page = evaluation.report_path.read_text()
     assert "Against production" in page
     assert "Production was promoted on these very samples." in page
     gallery = page[page.index("Against production") : page.index("Confusion matrix")]
@@ -212,19 +212,19 @@ def test_rows_and_slices_say_what_the_figures_say(run, dataset, tmp_path):
     assert [row["content"] for row in rows] == content.tolist()
     assert table.schema.metadata[b"deepspark.weights"].decode() == metrics.scored.weights_digest
 
-    found = {(one.column, one.value): one for one in metrics.slices}
-    assert list(found) == [
+    slices = {(row.column, row.value): row for row in metrics.slices}
+    assert list(slices) == [
         *(("class", name) for name in sorted(CLASS_NAMES)),
         ("folder", "."),
         *(("shard", f"test-0000{at}.lmdb") for at in range(2)),
     ]
     for report in metrics.classes:
-        assert found["class", report.name].main.value == report.accuracy
-        assert found["class", report.name].n_samples == report.support
-    assert found["folder", "."].main.value == metrics.top1
+        assert slices["class", report.name].main.value == report.accuracy
+        assert slices["class", report.name].n_samples == report.support
+    assert slices["folder", "."].main.value == metrics.top1
     right = [row["rank"] == 0 for row in rows]
-    assert found["shard", "test-00000.lmdb"].main.value == pytest.approx(np.mean(right[:27]))
-    assert found["shard", "test-00001.lmdb"].n_samples == 26
+    assert slices["shard", "test-00000.lmdb"].main.value == pytest.approx(np.mean(right[:27]))
+    assert slices["shard", "test-00001.lmdb"].n_samples == 26
     assert "<h2>By folder</h2>" in (tmp_path / "report.html").read_text()
     assert [path for path in tmp_path.parent.iterdir() if path.name.startswith(".samples")] == []
 
@@ -288,12 +288,12 @@ def test_truncated_shard_is_named(dataset, run, tmp_path):
 def test_process_tells_its_mistake_last(tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"run_dir": str(tmp_path / "none")}))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "deepspark_ops.evaluate", str(config)], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"ERROR: run_dir={tmp_path}/none: no such folder")
-    assert "Traceback" not in done.stderr
+    assert completed.returncode == 2
+    assert completed.stderr.splitlines()[-1].startswith(f"ERROR: run_dir={tmp_path}/none: no such folder")
+    assert "Traceback" not in completed.stderr
 
 
 def test_images_of_two_shards_are_read_across_the_border(run, dataset, tmp_path):
@@ -337,13 +337,13 @@ def vectors(tmp_path_factory):
 def test_net_with_its_own_sources_is_scored_on_the_split_that_was_asked_for(vectors, tmp_path, split):
     run, samples = vectors
     features, labels = samples[split]
-    found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split=split)).metrics
+    metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split=split)).metrics
     weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
     rows = [slow_softmax((weights @ row + bias).tolist()) for row in features]
     expected = slow_scores(rows, labels.tolist())
-    assert [list(row) for row in found.confusion] == expected["confusion"]
-    assert found.loss == pytest.approx(expected["loss"], rel=1e-5)
-    assert found.scored.dataset.endswith(f"{split}.txt")
+    assert [list(row) for row in metrics.confusion] == expected["confusion"]
+    assert metrics.loss == pytest.approx(expected["loss"], rel=1e-5)
+    assert metrics.scored.dataset.endswith(f"{split}.txt")
 
 
 def test_vectors_have_no_pictures(vectors, tmp_path):
@@ -355,15 +355,17 @@ def test_vectors_have_no_pictures(vectors, tmp_path):
 
 def test_vectors_are_exported_as_they_are(vectors, tmp_path):
     run, samples = vectors
-    made = write_bundle(ExportConfig(run_dir=run.root, output=tmp_path / "bundle", formats="saved_model"), on_step=str)
-    (contract,) = made.manifest.inputs
+    bundle = write_bundle(
+        ExportConfig(run_dir=run.root, output=tmp_path / "bundle", formats="saved_model"), on_step=str
+    )
+    (contract,) = bundle.manifest.inputs
     assert (contract.name, contract.shape, contract.dtype) == ("features", (-1, 5), "float32")
     assert contract.preprocessing == ()
-    assert made.manifest.origin.datasets == {}
-    serve = load_saved_model(made.folder / "saved_model")
-    found = serve({"features": samples["test"][0]})["classes"]
+    assert bundle.manifest.origin.datasets == {}
+    serve = load_saved_model(bundle.folder / "saved_model")
+    classes = serve({"features": samples["test"][0]})["classes"]
     metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "e")).metrics
-    assert (found == samples["test"][1]).mean() == pytest.approx(metrics.top1)
+    assert (classes == samples["test"][1]).mean() == pytest.approx(metrics.top1)
 
 
 def test_the_maps_of_the_worst_mistakes_of_a_linear_net_are_of_its_weights(run, dataset, tmp_path):

@@ -42,9 +42,14 @@ def trained(folder, layers, columns, *, n_steps=60, **options):
     tops = " ".join(f'top: "{name}"' for name in columns)
     net = DATA.format(name=folder.name, folder=folder, tops=tops) + "".join(layers)
     run = make_run(folder, net=net, n_steps=n_steps)
-    found = run_evaluate(EvaluateConfig(run_dir=run.root, batch_size=7, **options))
+    evaluation = run_evaluate(EvaluateConfig(run_dir=run.root, batch_size=7, **options))
     weights = read_caffemodel(run.snapshot("patches", n_steps, "caffemodel"))
-    return run, found, weights, {name: values[64 : 64 + N_TEST].astype(np.float64) for name, values in columns.items()}
+    return (
+        run,
+        evaluation,
+        weights,
+        {name: values[64 : 64 + N_TEST].astype(np.float64) for name, values in columns.items()},
+    )
 
 
 def forward(x, weights, name="ip"):
@@ -58,8 +63,8 @@ def numbers():
     return rng, rng.normal(size=(64 + N_TEST, 6))
 
 
-def page_of(found, *words):
-    page = found.report_path.read_text()
+def page_of(evaluation, *words):
+    page = evaluation.report_path.read_text()
     for word in words:
         assert word in page
     assert "{{" not in page
@@ -69,11 +74,11 @@ def page_of(found, *words):
 def test_regression(tmp_path, numbers):
     rng, x = numbers
     y = x @ rng.normal(size=(6, 2)) + rng.normal(size=(len(x), 2))
-    run, found, weights, test = trained(
+    run, evaluation, weights, test = trained(
         tmp_path / "lines", [product("ip", "x", 2), loss_layer("EuclideanLoss", "ip", "y")], {"x": x, "y": y}
     )
     residual = forward(test["x"], weights) - test["y"]
-    metrics = found.metrics
+    metrics = evaluation.metrics
     assert (metrics.task, metrics.n_samples, metrics.main.name) == ("regression", N_TEST, "rmse")
     assert metrics.main.value == pytest.approx(np.sqrt((residual**2).mean()), rel=1e-5)
     assert metrics.figures.mae == pytest.approx(np.abs(residual).mean(), rel=1e-5)
@@ -83,7 +88,7 @@ def test_regression(tmp_path, numbers):
     read = read_evaluation(run.evaluation)
     assert read.metrics == metrics
     np.testing.assert_allclose(read.samples.answers.loss, (residual**2).mean(axis=1), rtol=1e-4)
-    page_of(found, "RMSE", "Predicted over true, output 1", "Largest errors")
+    page_of(evaluation, "RMSE", "Predicted over true, output 1", "Largest errors")
 
     # The gate: the same net is not better than itself, and better than one of no training.
     untrained = trained(
@@ -107,13 +112,13 @@ def test_regression(tmp_path, numbers):
 def test_several_labels(tmp_path, numbers):
     rng, x = numbers
     y = x @ rng.normal(size=(6, 3)) > 0.3
-    _, found, weights, test = trained(
+    _, evaluation, weights, test = trained(
         tmp_path / "tags",
         [product("ip", "x", 3), loss_layer("SigmoidCrossEntropyLoss", "ip", "y")],
         {"x": x, "y": y},
     )
     probability = 1 / (1 + np.exp(-forward(test["x"], weights)))
-    metrics = found.metrics
+    metrics = evaluation.metrics
     assert (metrics.task, metrics.main.name, metrics.main.higher_is_better) == (
         "multi_label", "mean_average_precision", True,
     )  # fmt: skip
@@ -126,7 +131,7 @@ def test_several_labels(tmp_path, numbers):
     assert metrics.figures.hamming_loss == pytest.approx(((probability > 0.5) != test["y"]).mean())
     entropy = -np.log(np.where(test["y"] == 1, probability, 1 - probability))
     assert metrics.loss == pytest.approx(entropy.mean(), rel=1e-4)
-    page_of(found, "Mean average precision", "Calibration", "Recall")
+    page_of(evaluation, "Mean average precision", "Calibration", "Recall")
 
 
 def test_reconstruction_against_what_the_net_computes_of_its_input(tmp_path, numbers):
@@ -140,14 +145,14 @@ def test_reconstruction_against_what_the_net_computes_of_its_input(tmp_path, num
         'layer { name: "out" type: "Sigmoid" bottom: "ip" top: "out" }',
         loss_layer("EuclideanLoss", "out", "flat", name="l2", options="loss_weight: 0"),
     ]
-    _, found, weights, test = trained(tmp_path / "mirror", layers, {"x": x})
-    made = 1 / (1 + np.exp(-forward(forward(test["x"], weights, "code"), weights)))
-    errors = ((made - test["x"].reshape(N_TEST, -1)) ** 2).mean(axis=1)
-    metrics = found.metrics
+    _, evaluation, weights, test = trained(tmp_path / "mirror", layers, {"x": x})
+    outputs = 1 / (1 + np.exp(-forward(forward(test["x"], weights, "code"), weights)))
+    errors = ((outputs - test["x"].reshape(N_TEST, -1)) ** 2).mean(axis=1)
+    metrics = evaluation.metrics
     assert (metrics.task, metrics.scored.score_blob, metrics.scored.target_blob) == ("reconstruction", "ip", "flat")
     assert metrics.main.value == pytest.approx(errors.mean(), rel=1e-4)
-    assert [one.index for one in metrics.figures.worst] == np.argsort(-errors).tolist()
-    page = page_of(found, "Worst samples", "given back")
+    assert [sample.index for sample in metrics.figures.worst] == np.argsort(-errors).tolist()
+    page = page_of(evaluation, "Worst samples", "given back")
     assert page.count("data:image/png;base64,") == 2 * (12 + 12) + N_TEST  # bars of the errors open each sample
 
 
@@ -162,10 +167,10 @@ def test_pairs(tmp_path, numbers):
         product("fb", "b", 2, options=shared),
         loss_layer("ContrastiveLoss", "fa", "fb", "alike", options="contrastive_loss_param { margin: 2 }"),
     ]
-    _, found, weights, test = trained(tmp_path / "pairs", layers, {"pair": pairs, "alike": alike})
+    _, evaluation, weights, test = trained(tmp_path / "pairs", layers, {"pair": pairs, "alike": alike})
     first, second = (forward(test["pair"][:, at], weights, "fa") for at in (0, 1))
     distance, same = np.linalg.norm(first - second, axis=1), test["alike"].ravel() == 1
-    metrics = found.metrics
+    metrics = evaluation.metrics
     assert (metrics.task, metrics.scored.score_blob, metrics.width) == ("embedding", "fa,fb", 2)
     nearer = distance[same][:, None] < distance[~same][None, :]
     assert metrics.main.value == pytest.approx(nearer.mean())
@@ -173,7 +178,7 @@ def test_pairs(tmp_path, numbers):
     assert metrics.figures.best_accuracy == pytest.approx(right)
     contrastive = np.where(same, distance**2, np.maximum(2 - distance, 0) ** 2) / 2
     assert metrics.loss == pytest.approx(contrastive.mean(), rel=1e-4)
-    page_of(found, "ROC-AUC of pairs", "ROC curve")
+    page_of(evaluation, "ROC-AUC of pairs", "ROC curve")
 
 
 def test_a_class_a_pixel(tmp_path, numbers):
@@ -186,7 +191,7 @@ def test_a_class_a_pixel(tmp_path, numbers):
         'weight_filler { type: "xavier" } } }',
         loss_layer("SoftmaxWithLoss", "ip", "y", options="loss_param { ignore_label: 255 }"),
     ]
-    _, found, weights, test = trained(tmp_path / "pixels", layers, {"x": x, "y": labels})
+    _, evaluation, weights, test = trained(tmp_path / "pixels", layers, {"x": x, "y": labels})
     matrix, bias = (blob.astype(np.float64) for blob in weights["ip"])
     scores = np.einsum("nchw,kc->nkhw", test["x"], matrix[:, :, 0, 0]) + bias[None, :, None, None]
     answer, truth = scores.argmax(axis=1), test["y"][:, 0]
@@ -195,13 +200,13 @@ def test_a_class_a_pixel(tmp_path, numbers):
         ((answer == k) & (truth == k) & counts).sum() / (((answer == k) | (truth == k)) & counts).sum()
         for k in range(3)
     ]
-    metrics = found.metrics
+    metrics = evaluation.metrics
     assert (metrics.task, metrics.n_ignored) == ("segmentation", N_TEST)
     assert metrics.main.value == pytest.approx(np.mean(ious))
     assert metrics.figures.pixel_accuracy == pytest.approx((answer == truth)[counts].mean())
     wrong = ((answer != truth) & counts).sum(axis=(1, 2)) / counts.sum(axis=(1, 2))
     assert metrics.loss == pytest.approx(wrong.mean())
-    page = page_of(found, "Mean IoU", "Worst images")
+    page = page_of(evaluation, "Mean IoU", "Worst images")
     n_of_classes = 8  # each picture has all classes, so these have the same worst pictures
     assert page.count("data:image/png;base64,") == 3 * 12 + n_of_classes
 
@@ -220,13 +225,13 @@ def test_a_class_a_step_has_its_scores_on_the_axis_of_the_loss(tmp_path, numbers
         loss_layer("SoftmaxWithLoss", "ip", "y", options=options),
         loss_layer("Accuracy", "ip", "y", name="accuracy", options="accuracy_param { axis: -1 ignore_label: -1 }"),
     ]
-    run, found, weights, test = trained(tmp_path / "steps", layers, {"x": x, "y": labels})
+    run, evaluation, weights, test = trained(tmp_path / "steps", layers, {"x": x, "y": labels})
     matrix, bias = (blob.astype(np.float64) for blob in weights["ip"])
     answer, counts = (test["x"] @ matrix.T + bias).argmax(axis=2), test["y"] != -1
-    metrics = found.metrics
+    metrics = evaluation.metrics
     assert (metrics.task, metrics.n_ignored) == ("segmentation", N_TEST)
     assert metrics.figures.pixel_accuracy == pytest.approx((answer == test["y"])[counts].mean())
-    page_of(found, "Mean IoU")
+    page_of(evaluation, "Mean IoU")
     bundle = write_bundle(ExportConfig(run_dir=run.root), on_step=lambda step: None)
     assert bundle.manifest.outputs[0].shape == (-1, 5, 3)
     scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=bundle.folder, output=tmp_path / "scored"))
@@ -243,15 +248,15 @@ def test_several_outputs_are_each_scored_and_the_user_may_name_one(tmp_path, num
         loss_layer("SoftmaxWithLoss", "ip", "kind"),
         loss_layer("EuclideanLoss", "years", "age", name="l2", options="loss_weight: 0.5"),
     ]
-    run, found, weights, test = trained(tmp_path / "both", layers, {"x": x, "kind": kind, "age": age})
-    metrics = found.metrics
-    assert [one.task for one in metrics.results()] == ["classification", "regression"]
+    run, evaluation, weights, test = trained(tmp_path / "both", layers, {"x": x, "kind": kind, "age": age})
+    metrics = evaluation.metrics
+    assert [result.task for result in metrics.results()] == ["classification", "regression"]
     residual = forward(test["x"], weights, "years") - test["age"]
     assert metrics.top1 == pytest.approx((forward(test["x"], weights).argmax(axis=1) == test["kind"].ravel()).mean())
     assert metrics.others[0].main.value == pytest.approx(np.sqrt((residual**2).mean()), rel=1e-5)
     assert metrics.others[0].scored.score_blob == "years"
     assert read_evaluation(run.evaluation).metrics == metrics
-    page_of(found, "Further results", "years")
+    page_of(evaluation, "Further results", "years")
     rows = pq.read_table(run.evaluation / "samples.parquet")
     assert rows["ip_predicted"].to_pylist() == forward(test["x"], weights).argmax(axis=1).tolist()
     np.testing.assert_allclose(rows["years_loss"].to_numpy(), (residual**2).ravel(), rtol=1e-4, atol=1e-9)
@@ -260,28 +265,31 @@ def test_several_outputs_are_each_scored_and_the_user_may_name_one(tmp_path, num
     # Slices of every result, here by the classes of the first one.
     sliced = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "sliced", slices="class"))
     page_of(sliced, "By class, years")
-    for one in (0, 1):
-        inside = test["kind"].ravel() == one
-        of_class, of_age = (result.slices[one] for result in sliced.metrics.results())
-        right = forward(test["x"], weights)[inside].argmax(axis=1) == one
-        assert (of_class.value, of_class.main.value) == (str(one), pytest.approx(right.mean()))
+    for label in (0, 1):
+        inside = test["kind"].ravel() == label
+        of_class, of_age = (result.slices[label] for result in sliced.metrics.results())
+        right = forward(test["x"], weights)[inside].argmax(axis=1) == label
+        assert (of_class.value, of_class.main.value) == (str(label), pytest.approx(right.mean()))
         rmse = np.sqrt((residual[inside] ** 2).mean())
-        assert (of_age.value, of_age.main.value) == (str(one), pytest.approx(rmse, rel=1e-5))
+        assert (of_age.value, of_age.main.value) == (str(label), pytest.approx(rmse, rel=1e-5))
     options = {"task": "regression", "output_blob": "years", "target_blob": "age"}
-    alone = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "alone", **options)).metrics
-    assert (alone.task, alone.others) == ("regression", ())
-    assert alone.main.value == pytest.approx(metrics.others[0].main.value, rel=1e-4)
+    regression = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "alone", **options)).metrics
+    assert (regression.task, regression.others) == ("regression", ())
+    assert regression.main.value == pytest.approx(metrics.others[0].main.value, rel=1e-4)
 
     # Any blob's values as vectors, judged by the classes of the nearest neighbours.
     options = {"task": "embedding", "output_blob": "ip", "target_blob": "kind"}
-    near = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "near", batch_size=5, **options))
+    neighbours = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "near", batch_size=5, **options))
     vectors, kinds = forward(test["x"], weights), test["kind"].ravel()
     distances = np.linalg.norm(vectors[:, None] - vectors[None], axis=2) + np.diag(np.full(N_TEST, np.inf))
     found_same = kinds[distances.argmin(axis=1)] == kinds
-    assert (near.metrics.main.name, near.metrics.main.value) == ("recall_at_1", pytest.approx(found_same.mean()))
+    assert (neighbours.metrics.main.name, neighbours.metrics.main.value) == (
+        "recall_at_1",
+        pytest.approx(found_same.mean()),
+    )
     samples = read_evaluation(tmp_path / "near").samples
     assert samples.answers.loss.tolist() == (~found_same).astype(float).tolist()
-    page_of(near, "Nearest neighbours", "One of the nearest five of its class")
+    page_of(neighbours, "Nearest neighbours", "One of the nearest five of its class")
     rows = pq.read_table(tmp_path / "near" / "samples.parquet")
     np.testing.assert_allclose(np.stack(rows["vector"].to_pylist()), vectors, rtol=1e-4, atol=1e-5)
     assert rows["class"].to_pylist() == kinds.astype(int).tolist()

@@ -52,10 +52,10 @@ def test_a_net_learns_new_classes(tmp_path, monkeypatch):
     new, of_new = fine_tuned(tmp_path, "new", weights=base)
     assert of_new[0] < 0.5
     assert of_new[-1] > 0.9
-    before, after = read_caffemodel(base), read_caffemodel(new)
+    old_blobs, new_blobs = read_caffemodel(base), read_caffemodel(new)
     for layer in ("conv1", "conv2"):
-        for old, kept in zip(before[layer], after[layer], strict=True):
-            np.testing.assert_array_equal(old, kept)
-    assert 0 < np.abs(before["ip1"][0] - after["ip1"][0]).max() < 0.5
-    assert "ip2" not in after
-    assert after["ip2_new"][0].shape == before["ip2"][0].shape
+        for old, trained in zip(old_blobs[layer], new_blobs[layer], strict=True):
+            np.testing.assert_array_equal(old, trained)
+    assert 0 < np.abs(old_blobs["ip1"][0] - new_blobs["ip1"][0]).max() < 0.5
+    assert "ip2" not in new_blobs
+    assert new_blobs["ip2_new"][0].shape == old_blobs["ip2"][0].shape

@@ -35,10 +35,10 @@ def test_the_values_are_the_formulas(tmp_path):
     forward = compile_forward(net, n_threads=1)
     x = np.random.default_rng(1).normal(size=(2, 3, 2, 2)).astype(np.float32)
     beta = np.float32([0.5, -1, 3])
-    (found,) = forward(beta, {"x": x}).values()
+    (top,) = forward(beta, {"x": x}).values()
     for n, c, h, w in np.ndindex(x.shape):
         value = float(x[n, c, h, w])
-        assert found[n, c, h, w] == pytest.approx(value / (1 + np.exp(-float(beta[c]) * value)), rel=1e-5)
+        assert top[n, c, h, w] == pytest.approx(value / (1 + np.exp(-float(beta[c]) * value)), rel=1e-5)
 
 
 def test_a_net_with_it_learns(tmp_path):

@@ -40,7 +40,7 @@ from deepspark_ops.exchange.state.state_file import StateFileWriter
 from deepspark_ops.exchange.strategies.downpour import Downpour
 from deepspark_ops.exchange.strategies.local_sgd import LocalSgd
 
-Place = Callable[[], None]
+Failpoint = Callable[[], None]
 """Has the process die where it says, from now on."""
 SMALL_JOURNAL_BYTES = 600
 
@@ -50,7 +50,7 @@ def die() -> NoReturn:
     raise AssertionError("alive")
 
 
-def before(owner: Any, name: str, when: Callable[..., bool] = lambda *_, **__: True) -> Place:
+def fail_before(owner: Any, name: str, when: Callable[..., bool] = lambda *_, **__: True) -> Failpoint:
     def install() -> None:
         plain = getattr(owner, name)
 
@@ -64,7 +64,7 @@ def before(owner: Any, name: str, when: Callable[..., bool] = lambda *_, **__: T
     return install
 
 
-def after(owner: Any, name: str, when: Callable[..., bool] = lambda *_, **__: True) -> Place:
+def fail_after(owner: Any, name: str, when: Callable[..., bool] = lambda *_, **__: True) -> Failpoint:
     def install() -> None:
         plain = getattr(owner, name)
 
@@ -105,7 +105,7 @@ class DyingCounters:
             die()
 
 
-def at_store(column: int, *, is_stored: bool) -> Place:
+def at_store(column: int, *, is_stored: bool) -> Failpoint:
     """Die as a push is counted."""
 
     def install() -> None:
@@ -165,11 +165,11 @@ def in_half_of_a_state() -> None:
     StateFileWriter.write = dying  # type: ignore[method-assign]
 
 
-def as_the_journal_is_compacted(*, is_replaced: bool) -> Place:
+def as_the_journal_is_compacted(*, is_replaced: bool) -> Failpoint:
     def install() -> None:
         journal.COMPACT_BYTES = SMALL_JOURNAL_BYTES
         if is_replaced:
-            after(Journal, "_compact")()
+            fail_after(Journal, "_compact")()
         else:
             plain = Journal._open
             calls = []
@@ -186,62 +186,65 @@ def as_the_journal_is_compacted(*, is_replaced: bool) -> Place:
 
 
 KINDS = (RequestGrant, Acknowledge, LeaseData, ReturnLease, StateReceived, CenterCopied, SnapshotComplete)
-PLACES: dict[str, Place] = {
-    "Join: before it is in the journal": before(Journal, "record", recording(Join)),
-    "Join: in the journal, no answer": after(Journal, "record", recording(Join)),
-    "Join: before the worker's process is let in": before(Center, "admit"),
-    "Join: let in, no answer": after(Coordinator, "join"),
-    **{f"{kind.__name__}: before it is in the journal": before(Journal, "record", recording(kind)) for kind in KINDS},
-    **{f"{kind.__name__}: in the journal, no answer": after(Journal, "record", recording(kind)) for kind in KINDS},
-    "RequestGrant with steps done: before it is in the journal": before(Journal, "record", reporting),
-    "RequestGrant with steps done: in the journal, no answer": after(Journal, "record", reporting),
+FAILPOINTS: dict[str, Failpoint] = {
+    "Join: before it is in the journal": fail_before(Journal, "record", recording(Join)),
+    "Join: in the journal, no answer": fail_after(Journal, "record", recording(Join)),
+    "Join: before the worker's process is let in": fail_before(Center, "admit"),
+    "Join: let in, no answer": fail_after(Coordinator, "join"),
+    **{
+        f"{kind.__name__}: before it is in the journal": fail_before(Journal, "record", recording(kind))
+        for kind in KINDS
+    },
+    **{f"{kind.__name__}: in the journal, no answer": fail_after(Journal, "record", recording(kind)) for kind in KINDS},
+    "RequestGrant with steps done: before it is in the journal": fail_before(Journal, "record", reporting),
+    "RequestGrant with steps done: in the journal, no answer": fail_after(Journal, "record", reporting),
     "Acknowledge: half of its line is in the journal": in_half_of_a_journal_line,
-    "a call is answered, the answer is not sent": after(Coordinator, "answer"),
-    "a call's event is not written": before(coordinator, "append_event"),
-    "a call's event is written": after(coordinator, "append_event"),
-    "start: before it says that it is ready": after(process.ExchangeServer, "start"),
-    "pull: asked for": before(VectorSession, "_pull"),
-    "exchange: not begun": before(VectorSession, "_begin"),
-    "exchange: begun, no answer": after(Center, "begin"),
+    "a call is answered, the answer is not sent": fail_after(Coordinator, "answer"),
+    "a call's event is not written": fail_before(coordinator, "append_event"),
+    "a call's event is written": fail_after(coordinator, "append_event"),
+    "start: before it says that it is ready": fail_after(process.ExchangeServer, "start"),
+    "pull: asked for": fail_before(VectorSession, "_pull"),
+    "exchange: not begun": fail_before(VectorSession, "_begin"),
+    "exchange: begun, no answer": fail_after(Center, "begin"),
     "push: received, not noted": at_store(APPLYING, is_stored=False),
-    "exchange: every chunk is applied, not ended": before(Center, "end"),
-    "exchange: ended, no answer": after(Center, "end"),
-    "snapshot: before the center is copied": before(CenterUpdates, "copy_center"),
-    "snapshot: the center is copied, not written": before(PendingSnapshot, "write_center"),
+    "exchange: every chunk is applied, not ended": fail_before(Center, "end"),
+    "exchange: ended, no answer": fail_after(Center, "end"),
+    "snapshot: before the center is copied": fail_before(CenterUpdates, "copy_center"),
+    "snapshot: the center is copied, not written": fail_before(PendingSnapshot, "write_center"),
     "snapshot: half of the center is written": in_half_of_a_centers_copy,
-    "snapshot: the center is written, not noted": after(PendingSnapshot, "write_center"),
+    "snapshot: the center is written, not noted": fail_after(PendingSnapshot, "write_center"),
     "snapshot: half of a worker's state is there": in_half_of_a_state,
-    "snapshot: a worker's state is there, its values are not": before(PendingSnapshot, "write_meta"),
-    "snapshot: a worker's values are there, not noted": after(PendingSnapshot, "write_meta"),
-    "snapshot: before it is complete": before(PendingSnapshot, "write_complete"),
-    "snapshot: complete, not noted": after(PendingSnapshot, "write_complete"),
+    "snapshot: a worker's state is there, its values are not": fail_before(PendingSnapshot, "write_meta"),
+    "snapshot: a worker's values are there, not noted": fail_after(PendingSnapshot, "write_meta"),
+    "snapshot: before it is complete": fail_before(PendingSnapshot, "write_complete"),
+    "snapshot: complete, not noted": fail_after(PendingSnapshot, "write_complete"),
     "journal: compacted, not taken": as_the_journal_is_compacted(is_replaced=False),
     "journal: compacted": as_the_journal_is_compacted(is_replaced=True),
 }
 """What was acknowledged is there once, what was not is repeated, and no chunk is uncertain. Those of a worker's joining
 come first: it joins once."""
-UNCERTAIN_PLACES: dict[str, Place] = {
+UNCERTAIN_FAILPOINTS: dict[str, Failpoint] = {
     "push: noted, nothing added": at_store(APPLYING, is_stored=True),
     "push: half is added": in_half_of_a_push,
     "push: added, not counted": at_store(APPLIED, is_stored=False),
     "push: added and counted, noted as open": at_store(APPLIED, is_stored=True),
 }
 """The chunk that was being added is there in part, once at most, and is counted as uncertain."""
-ROUND_PLACES: dict[str, Place] = {
-    "round: every worker has pushed, not closed": before(ChunkwiseCloser, "close"),
-    "round: a chunk is about to move": before(LocalSgd, "close_round"),
-    "round: every chunk has moved, nobody is released": after(ChunkwiseCloser, "close"),
+ROUND_FAILPOINTS: dict[str, Failpoint] = {
+    "round: every worker has pushed, not closed": fail_before(ChunkwiseCloser, "close"),
+    "round: a chunk is about to move": fail_before(LocalSgd, "close_round"),
+    "round: every chunk has moved, nobody is released": fail_after(ChunkwiseCloser, "close"),
 }
 """Of a strategy that waits for rounds."""
 
 
 def main() -> None:
     path = Path(os.environ["FAILPOINTS"])
-    places = json.loads(path.read_text())
-    if places:
-        name, *rest = places
-        path.write_text(json.dumps(rest))
-        {**PLACES, **UNCERTAIN_PLACES, **ROUND_PLACES}[name]()
+    names = json.loads(path.read_text())
+    if names:
+        name, *later_names = names
+        path.write_text(json.dumps(later_names))
+        {**FAILPOINTS, **UNCERTAIN_FAILPOINTS, **ROUND_FAILPOINTS}[name]()
     process.main()
 
 

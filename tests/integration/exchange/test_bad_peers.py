@@ -224,9 +224,9 @@ def test_frame_that_is_too_long_is_refused_before_it_is_read(running: RunningExc
     connection.close()
 
 
-def push(connection: Connection, worker: int, sequence: int, place: int, values: np.ndarray) -> None:
-    start = place * CHUNK
-    frame = Frame(wire.PUSH, wire.FLOAT32, worker, place, sequence, start, len(values))
+def push(connection: Connection, worker: int, sequence: int, chunk: int, values: np.ndarray) -> None:
+    start = chunk * CHUNK
+    frame = Frame(wire.PUSH, wire.FLOAT32, worker, chunk, sequence, start, len(values))
     connection.send(frame, wire.number_bytes(values))
 
 
@@ -250,8 +250,8 @@ def test_duplicated_and_replayed_pushes_are_applied_once(tmp_path: Path) -> None
         call_once(connection, {"call": "attach", "worker": 0, "session": "s"}, 0, 0)
         connection.send(Frame(wire.BEGIN, worker=0, sequence=sequence))
         assert expect_json(connection, wire.ANSWER)["place"] == 2
-        for place in range(4):
-            push(connection, 0, sequence, place, values[place])
+        for chunk in range(4):
+            push(connection, 0, sequence, chunk, values[chunk])
         for _ in range(2):
             connection.send(Frame(wire.END, worker=0, sequence=sequence))
             expect_json(connection, wire.ANSWER)
@@ -331,12 +331,12 @@ def test_half_sent_pushes_of_many_workers_hold_up_no_other_worker(tmp_path: Path
             stack.callback(stalled.close)
             sequence = join(stalled, worker) + 1
             stalled.send(Frame(wire.BEGIN, worker=worker, sequence=sequence))
-            place = int(expect_json(stalled, wire.ANSWER)["place"])
+            chunk = int(expect_json(stalled, wire.ANSWER)["place"])
             position = Chunks(N_PARAMS, CHUNK, run_settings.running_strategy(), run_settings.statistics).order(
                 worker, run_settings.n_workers, 0, 1
-            )[place]
+            )[chunk]
             start, stop = chunk_ranges(N_PARAMS, CHUNK)[position]
-            frame = Frame(wire.PUSH, wire.FLOAT32, worker, place, sequence, start, stop - start)
+            frame = Frame(wire.PUSH, wire.FLOAT32, worker, chunk, sequence, start, stop - start)
             stalled.channel.sock.sendall(frame.pack(fresh.address.run_id) + bytes(100))
         healthy = connect(fresh.address)
         healthy.join(n_stalled)

@@ -55,13 +55,13 @@ def trouble(
 
         def start(worker: int) -> multiprocessing.process.BaseProcess:
             arguments = (running.address, worker, folder / f"steps_{worker}")
-            before[worker] = n_written(worker)
+            counts[worker] = n_written(worker)
             process = spawn.Process(target=count_steps, args=arguments, kwargs={"want": 4, "pause_s": pause_s})
             process.start()
             stack.callback(process.kill)
             return process
 
-        before: dict[int, int] = {}
+        counts: dict[int, int] = {}
         processes = {worker: start(worker) for worker in range(n_workers)}
         deadline = time.monotonic() + 60 + 10 * n_steps * pause_s
         while not (status := running.poll()).finished:
@@ -70,7 +70,7 @@ def trouble(
             worker = chosen.randrange(n_workers)
             process = processes[worker]
             # On a busy machine a process takes seconds to its first step: each has one before it is hit.
-            if not process.is_alive() or process.pid is None or n_written(worker) == before[worker]:
+            if not process.is_alive() or process.pid is None or n_written(worker) == counts[worker]:
                 continue
             if chosen.random() < 0.3:
                 stops += 1

@@ -42,9 +42,9 @@ from tests.unit.deepspark_ops.exchange.exchange_run import (
 
 
 def kill_server(running: RunningExchange, index: int = 0) -> None:
-    before, pid = running.restarts, running.pids[index]
+    n_restarts, pid = running.restarts, running.pids[index]
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: running.restarts > before and running.pids[index] != pid, "a new server")
+    wait_until(lambda: running.restarts > n_restarts and running.pids[index] != pid, "a new server")
 
 
 @pytest.mark.parametrize(("transport", "n_servers"), [("socket", 2), ("shm", 1)])
@@ -222,11 +222,11 @@ def test_a_worker_that_stood_still_until_it_was_given_up_leaves_and_may_join_aga
         with pytest.raises(WorkerFenced, match=r"^worker 0: silent for so long that it was given up"):
             stopped.exchange(stopped_local)
         assert running.poll().exchanges == (0, 1)
-        again = connect(running.address)
-        again.join(0)
-        again.exchange(again.pull())
+        second_link = connect(running.address)
+        second_link.join(0)
+        second_link.exchange(second_link.pull())
         assert running.poll().exchanges == (1, 1)
-        for link in (stopped, other, again):
+        for link in (stopped, other, second_link):
             link.close()
 
 

@@ -20,7 +20,7 @@ from deepspark_ops.exchange.state.messages import StopEarly
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import Vector
-from tests.integration.exchange.failing_server import PLACES, ROUND_PLACES, UNCERTAIN_PLACES
+from tests.integration.exchange.failing_server import FAILPOINTS, ROUND_FAILPOINTS, UNCERTAIN_FAILPOINTS
 from tests.paths import ROOT
 from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, make_settings
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 WANT = 4
 CYCLES = 12
 """Grants in which a server comes to any place; it is not killed in more than these where it does not."""
-EVERY_SECOND = list(PLACES)[::2]
+EVERY_SECOND = list(FAILPOINTS)[::2]
 """With each kind of message once: before its line is in the journal, or after."""
 SPANS = [slice(start, min(start + CHUNK, N_PARAMS)) for start in range(0, N_PARAMS, CHUNK)]
 
@@ -41,9 +41,9 @@ def steps(grant: Grant) -> np.ndarray:
     return np.sum(drawn, axis=0).astype(np.float32)
 
 
-def chunks_off(center: Vector, before: Vector, expected: Vector) -> list[int]:
+def chunks_off(center: Vector, old: Vector, expected: Vector) -> list[int]:
     """Return the chunks that are not as expected; each parameter has been moved once or not at all."""
-    assert ((center == before) | (center == expected)).all()
+    assert ((center == old) | (center == expected)).all()
     return [chunk for chunk, span in enumerate(SPANS) if not np.array_equal(center[span], expected[span])]
 
 
@@ -55,27 +55,27 @@ def acknowledge(link: WorkerLink, grant: Grant, *, by_request: bool) -> list[Gra
     return []
 
 
-def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, places: Iterable[str], **changes: object) -> list[int]:
+def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, names: Iterable[str], **changes: object) -> list[int]:
     """Work as the only one of two workers, and compare the center after every exchange with what was pushed.
 
     Returns:
         Chunks that were off once, in order: what a killed server was adding. What they became is taken from then on.
     """
-    program, left = folder / "python", folder / "failpoints.json"
+    program, remaining = folder / "python", folder / "failpoints.json"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.integration.exchange.failing_server\n')
     program.chmod(0o700)
-    left.write_text(json.dumps(list(places)))
-    n_places = len(json.loads(left.read_text()))
+    remaining.write_text(json.dumps(list(names)))
+    n_places = len(json.loads(remaining.read_text()))
     monkeypatch.setattr(launch.sys, "executable", str(program))
     monkeypatch.setattr(launch, "MAX_QUICK_DEATHS", 10_000)
-    monkeypatch.setenv("FAILPOINTS", str(left))
+    monkeypatch.setenv("FAILPOINTS", str(remaining))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), *sys.path)))
     schedule = Schedule(max_iter=10**6, test_interval=10**7, snapshot=WANT)
     fields = {"strategy": "downpour", "options": {"push_scale": 1.0}, "transport": "socket", **changes}
     settings = make_settings(folder, schedule=schedule, exchange_timeout_s=200.0, grant_timeout_s=200.0, **fields)
     expected = np.arange(N_PARAMS, dtype=np.float32)
     off: list[int] = []
-    done: list[tuple[int, int]] = []
+    acknowledged: list[tuple[int, int]] = []
     n_deaths = last_death = 0
     with start_exchange(settings, expected) as running:
         link = connect(running.address)
@@ -88,14 +88,16 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, places: Iterable[st
             if isinstance(answer, Wait):
                 time.sleep(answer.seconds)
                 continue
-            if len(done) > n_checked:
-                n_checked = len(done)
-                pending = PendingSnapshot(settings.work, done[-1][1])
+            if len(acknowledged) > n_checked:
+                n_checked = len(acknowledged)
+                pending = PendingSnapshot(settings.work, acknowledged[-1][1])
                 wait_until(pending.server.exists, "the center's copy on the disk")
                 np.testing.assert_array_equal(np.fromfile(pending.center, np.float32), expected)
                 if running.restarts > n_deaths:
-                    n_deaths, last_death = running.restarts, len(done)
-                if len(done) - last_death > CYCLES or (not json.loads(left.read_text()) and n_deaths == n_places):
+                    n_deaths, last_death = running.restarts, len(acknowledged)
+                if len(acknowledged) - last_death > CYCLES or (
+                    not json.loads(remaining.read_text()) and n_deaths == n_places
+                ):
                     running.control(StopEarly())
             if answer.state_for:
                 link.send_state(answer.state_for, {"at": answer.start}, {"history": local[None, :]})
@@ -104,48 +106,48 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, places: Iterable[st
                 assert lease is not None
                 link.return_lease(lease)
                 local, _ = link.exchange(local + steps(answer))
-                done.append((answer.start, answer.stop))
-                before, expected = expected, expected + steps(answer)
+                acknowledged.append((answer.start, answer.stop))
+                old, expected = expected, expected + steps(answer)
                 center = running.center.snapshot()
-                off += chunks_off(center, before, expected)
+                off += chunks_off(center, old, expected)
                 expected = center
-            by_request = acknowledge(link, answer, by_request=len(done) % 2 == 0)
+            by_request = acknowledge(link, answer, by_request=len(acknowledged) % 2 == 0)
         link.leave()
         link.close()
         status = running.wait(60)
-        assert json.loads(left.read_text()) == [], "not every place was come to"
+        assert json.loads(remaining.read_text()) == [], "not every place was come to"
         assert running.restarts == n_places
         np.testing.assert_array_equal(running.center.vector, expected)
         for iteration in status.snapshots:
             plain = json.loads(PendingSnapshot(settings.work, iteration).complete.read_text())
             assert (plain["iteration"], sorted(plain["workers"])) in [(iteration, ["0"]), (iteration, [])]
-        n_steps = WANT * len(done)
+        n_steps = WANT * len(acknowledged)
         assert status.snapshots == tuple(range(WANT, n_steps + 1, WANT))
         assert (status.acknowledged, status.reissued_grants) == (n_steps, 0)
-        assert done == [(start, start + WANT) for start in range(0, n_steps, WANT)]
+        assert acknowledged == [(start, start + WANT) for start in range(0, n_steps, WANT)]
         assert status.uncertain_chunks >= len(off)
         off.append(status.uncertain_chunks)
     return off
 
 
-@pytest.mark.parametrize("places", [EVERY_SECOND, pytest.param(list(PLACES), marks=pytest.mark.long)], ids=len)
+@pytest.mark.parametrize("names", [EVERY_SECOND, pytest.param(list(FAILPOINTS), marks=pytest.mark.long)], ids=len)
 def test_what_was_acknowledged_is_in_the_center_once_wherever_the_server_is_killed(
-    places: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    *off, uncertain = exact_run(tmp_path, monkeypatch, places)
+    *off, uncertain = exact_run(tmp_path, monkeypatch, names)
     assert (off, uncertain) == ([], 0)
 
 
 def test_a_chunk_that_a_killed_server_was_adding_is_there_once_at_most_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    *off, uncertain = exact_run(tmp_path, monkeypatch, UNCERTAIN_PLACES)
+    *off, uncertain = exact_run(tmp_path, monkeypatch, UNCERTAIN_FAILPOINTS)
     assert len(off) == 2  # of the last two, all was added
-    assert uncertain == len(UNCERTAIN_PLACES)
+    assert uncertain == len(UNCERTAIN_FAILPOINTS)
 
 
 def test_a_round_moves_the_center_once_wherever_the_server_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    *off, _ = exact_run(tmp_path, monkeypatch, ROUND_PLACES, strategy="local_sgd", options={})
+    *off, _ = exact_run(tmp_path, monkeypatch, ROUND_FAILPOINTS, strategy="local_sgd", options={})
     assert off == []

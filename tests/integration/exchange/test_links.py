@@ -67,18 +67,18 @@ def test_a_link_that_carries_nothing_any_more_is_named_by_both_sides_and_the_oth
         proxy.condition.is_half_open = True  # also of connections that are made from now on
         begun = time.monotonic()
         server = f"exchange server 127.0.0.1:{proxy.port}"
-        said = rf"^worker 0: no answer from {server} after exchange_timeout_s={TIMEOUT_S:g}, [2-9] tries"
-        with pytest.raises(ExchangeUnavailable, match=said):
+        message = rf"^worker 0: no answer from {server} after exchange_timeout_s={TIMEOUT_S:g}, [2-9] tries"
+        with pytest.raises(ExchangeUnavailable, match=message):
             gone.exchange(local)
         assert time.monotonic() - begun < 10 * TIMEOUT_S
         other.join(1)
-        while (own := other.request_grant(4)) != replace(held, id=own.id if isinstance(own, Grant) else 0):
-            assert time.monotonic() - begun < 60, own
-            if isinstance(own, Wait):
-                time.sleep(own.seconds)
+        while (answer := other.request_grant(4)) != replace(held, id=answer.id if isinstance(answer, Grant) else 0):
+            assert time.monotonic() - begun < 60, answer
+            if isinstance(answer, Wait):
+                time.sleep(answer.seconds)
             else:
-                assert isinstance(own, Grant)
-                other.acknowledge(own)
+                assert isinstance(answer, Grant)
+                other.acknowledge(answer)
         lost = [event for event in read_events(settings.events) if event.kind == "worker_lost"]
         assert (0, "silent") in [(event.worker, event.data["reason"]) for event in lost]
 

@@ -34,15 +34,17 @@ def test_movement_is_measured_from_a_look_only_on_request(tmp_path: Path, transp
         mine, other = two_links(stack, tmp_path, transport)
         for worker, link in enumerate((mine, other)):
             link.join(worker)
-        local, theirs = mine.pull(), other.pull()
-        others, own = update_of(0, N_PARAMS), update_of(1, N_PARAMS)
-        other.exchange(theirs + others)
-        seen = mine.look(as_start=as_start)
-        np.testing.assert_allclose(seen, initial_vector(N_PARAMS) + others, rtol=1e-6)
-        begin = seen if as_start else local
-        new_local, report = mine.exchange(begin + own)
+        local, other_local = mine.pull(), other.pull()
+        other_update, own_update = update_of(0, N_PARAMS), update_of(1, N_PARAMS)
+        other.exchange(other_local + other_update)
+        looked_at = mine.look(as_start=as_start)
+        np.testing.assert_allclose(looked_at, initial_vector(N_PARAMS) + other_update, rtol=1e-6)
+        begin = looked_at if as_start else local
+        new_local, report = mine.exchange(begin + own_update)
         # Downpour adds the own movement to whatever the center is; both pushes are there once.
-        np.testing.assert_allclose(new_local, initial_vector(N_PARAMS) + others + own, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            new_local, initial_vector(N_PARAMS) + other_update + own_update, rtol=1e-5, atol=1e-5
+        )
         assert report.staleness == 1, "looking is no pull"
         for link in (mine, other):
             link.close()

@@ -54,9 +54,9 @@ def test_nonsense_is_refused_and_the_others_go_on(
                 restarted.exchange(restarted.pull())
             assert running.poll().exchanges == (1, 1)
         wait_until(lambda: notes(settings.events), "the event")
-        told = notes(settings.events)
+        refusals = notes(settings.events)
         wait_until(lambda: "worker 1: a push that is not finite" in capfd.readouterr().err, "a line of the log")
-    assert [(event.worker, event.data["refused_pushes"]) for event in told] == [(1, 1)]
+    assert [(event.worker, event.data["refused_pushes"]) for event in refusals] == [(1, 1)]
 
 
 def test_the_check_can_be_switched_off(tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ def test_a_push_that_is_changed_on_the_way(
         start_exchange(make_settings(tmp_path, transport="socket"), local, protection=protection) as running,
         ExitStack() as stack,
     ):
-        there = running.address.host, running.address.port
-        relay = Relay(there, flip_a_bit_of_a_long_piece if protection == "tls" else rewrite_a_push)
+        server_address = running.address.host, running.address.port
+        relay = Relay(server_address, flip_a_bit_of_a_long_piece if protection == "tls" else rewrite_a_push)
         stack.callback(relay.close)
         link = connect(replace(running.address, port=relay.port))
         stack.callback(link.close)
@@ -110,15 +110,15 @@ def test_a_push_that_is_changed_on_the_way(
         moved = running.center.vector - local
         assert running.poll().exchanges == (1, 0)
         assert running.poll().duplicate_chunks == 0
-    said = [record.message for record in caplog.records if "trying again" in record.message]
+    retries = [record.message for record in caplog.records if "trying again" in record.message]
     log = capfd.readouterr().err
     if protection == "off":
         np.testing.assert_allclose(np.unique(moved.round(4)), np.unique(np.float32([0.125, alpha]).round(4)), rtol=1e-3)
-        assert said == []
+        assert retries == []
     else:
         np.testing.assert_allclose(moved, alpha, rtol=1e-5)
-        assert len(said) == 1
-        assert "worker 0: connection to exchange server" in said[0] or "closed the connection" in said[0]
+        assert len(retries) == 1
+        assert "worker 0: connection to exchange server" in retries[0] or "closed the connection" in retries[0]
         assert "worker 0 (127.0.0.1:" in log
         assert "what arrived is not what was sent; something on the network changes it" in log
 
@@ -147,9 +147,9 @@ def test_a_relay_that_ends_tls_itself_is_refused_in_one_line(tmp_path: Path) -> 
         relaying = threading.Thread(target=relay)
         relaying.start()
         address: ExchangeAddress = replace(running.address, port=listener.getsockname()[1])
-        with pytest.raises(ProtocolError, match="has another certificate than the run's") as found:
+        with pytest.raises(ProtocolError, match="has another certificate than the run's") as refusal:
             connect(address).join(0)
-        assert "\n" not in str(found.value)
+        assert "\n" not in str(refusal.value)
         relaying.join(60)
         np.testing.assert_array_equal(running.center.vector, initial_vector())
         assert running.poll().live_workers == ()
@@ -228,8 +228,8 @@ def test_a_bit_flipped_in_the_handshake_is_tried_again(
     ):
         assert link.join(0).n_params == N_PARAMS
         np.testing.assert_array_equal(link.pull(), initial_vector())
-    said = [record.message for record in caplog.records if "trying again" in record.message]
-    assert len(said) == 1
+    retries = [record.message for record in caplog.records if "trying again" in record.message]
+    assert len(retries) == 1
 
 
 @pytest.mark.parametrize(("side", "at", "verdict"), [

@@ -76,12 +76,12 @@ def both_work(
 @pytest.mark.parametrize("transport", ["socket", "shm"])
 def test_rounds_of_gradients_agree_bit_for_bit(tmp_path: Path, strategy: str, transport: str) -> None:
     expected = both_work(tmp_path / "local", strategy, "local", measure)
-    found = both_work(tmp_path / transport, strategy, transport, measure)
-    for (local, center), (expected_local, expected_center) in zip(found, expected, strict=True):
+    results = both_work(tmp_path / transport, strategy, transport, measure)
+    for (local, center), (expected_local, expected_center) in zip(results, expected, strict=True):
         assert np.array_equal(local, expected_local)
         assert np.array_equal(center, expected_center)
-    assert np.array_equal(found[0][0], found[1][0]), "all workers are at one place"
-    assert not np.array_equal(found[0][1], initial_vector(N_PARAMS))
+    assert np.array_equal(results[0][0], results[1][0]), "all workers are at one place"
+    assert not np.array_equal(results[0][1], initial_vector(N_PARAMS))
 
 
 @pytest.mark.parametrize("transport", ["local", "socket", "shm"])

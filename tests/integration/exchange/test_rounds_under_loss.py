@@ -75,16 +75,18 @@ def test_a_server_that_is_killed_while_a_worker_waits_in_a_round_changes_nothing
             return local, link.look()
 
         with ThreadPoolExecutor(2) as threads:
-            found = [each.result(60) for each in [threads.submit(disturbed, *pair[::-1]) for pair in enumerate(links)]]
+            results = [
+                each.result(60) for each in [threads.submit(disturbed, *pair[::-1]) for pair in enumerate(links)]
+            ]
         assert running.restarts == 1
         assert running.poll().uncertain_chunks == 0
-    assert np.array_equal(found[0][0], found[1][0]), "all workers are at one place"
+    assert np.array_equal(results[0][0], results[1][0]), "all workers are at one place"
     if strategy == "lbfgs":
         minimum = TARGETS.mean(axis=0)
-        away = [float(np.abs(at - minimum).max()) for at in (initial_vector(N_PARAMS), found[0][1])]
+        away = [float(np.abs(at - minimum).max()) for at in (initial_vector(N_PARAMS), results[0][1])]
         assert away[1] < 0.1 * away[0], away
         return
-    for (local, center), (expected_local, expected_center) in zip(found, expected, strict=True):
+    for (local, center), (expected_local, expected_center) in zip(results, expected, strict=True):
         assert np.array_equal(local, expected_local)
         assert np.array_equal(center, expected_center)
 
@@ -108,15 +110,15 @@ def test_a_worker_that_is_lost_in_a_round_is_not_waited_for(tmp_path: Path, stra
             local = push(links[0], 0, local, update, is_local=is_local)
         assert running.poll().live_workers == (0,)
         assert np.isfinite(local).all()
-        again = connect(running.address)
-        again.join(1)
-        assert again.request_grant(1), "from here on the others wait for it"
-        pulled = again.pull()
+        new_link = connect(running.address)
+        new_link.join(1)
+        assert new_link.request_grant(1), "from here on the others wait for it"
+        pulled = new_link.pull()
         both = [
             threads.submit(push, link, i, at, N_ROUNDS + 1, is_local=is_local)
-            for i, (link, at) in enumerate(((links[0], local), (again, pulled)))
+            for i, (link, at) in enumerate(((links[0], local), (new_link, pulled)))
         ]
         ends = [each.result(60) for each in both]
         assert np.isfinite(ends).all()
-        for link in (links[0], again):
+        for link in (links[0], new_link):
             link.close()

@@ -46,10 +46,10 @@ def test_a_worker_joins_at_once_beside_a_thousand_idle_connections(
     settings = make_settings(tmp_path, transport="socket", n_workers=4)
     with start_exchange(settings, initial_vector(), protection=protection) as running, ExitStack() as connections:
         open_idle(connections, running, N_STRANGERS // 2)
-        before = connect(running.address)
-        connections.callback(before.close)
-        before.join(0)
-        local = before.pull()
+        first_link = connect(running.address)
+        connections.callback(first_link.close)
+        first_link.join(0)
+        local = first_link.pull()
         open_idle(connections, running, N_STRANGERS // 2)
         joins_s = []
         # The best of three: on a busy machine any single one may wait for a core.
@@ -62,7 +62,7 @@ def test_a_worker_joins_at_once_beside_a_thousand_idle_connections(
             open_idle(connections, running, MAX_PENDING)
         assert min(joins_s) < 1.0
         # The worker that was there is not dropped for any of them, and no stranger keeps a thread for long.
-        before.exchange(local)
+        first_link.exchange(local)
         assert running.poll().live_workers == (0, 1, 2, 3)
         tasks = Path(f"/proc/{running.pid}/task")
         wait_until(lambda: len(os.listdir(tasks)) < MAX_PENDING, "the end of the strangers' handshakes")

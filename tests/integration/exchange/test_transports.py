@@ -62,8 +62,8 @@ def test_one_worker_agrees_with_local_and_reference_bit_for_bit(
     assert {r.transport for r in run.reports} == {transport}
     assert (status.finished, status.acknowledged, status.snapshots) == (True, 40, (20, 40))
     for name in ("center.f32", "worker_0.npz", "worker_0.json", "complete.json"):
-        found = (settings.work / "pending" / "iter_20" / name).read_bytes()
-        assert found == (tmp_path / "local" / "work" / "pending" / "iter_20" / name).read_bytes()
+        content = (settings.work / "pending" / "iter_20" / name).read_bytes()
+        assert content == (tmp_path / "local" / "work" / "pending" / "iter_20" / name).read_bytes()
 
 
 def play(
@@ -91,8 +91,8 @@ def test_workers_in_a_fixed_order_agree_with_the_reference_bit_for_bit(tmp_path:
         center = running.center.snapshot()
     steps = [(worker, update_of(step, n_params).tolist()) for step, worker in enumerate(order)]
     expected, expected_center = slow_run(initial_vector(n_params).tolist(), steps, 3, settings.alpha())
-    for found, wanted in zip(locals_, expected, strict=True):
-        np.testing.assert_array_equal(found, np.float32(wanted))
+    for local, reference in zip(locals_, expected, strict=True):
+        np.testing.assert_array_equal(local, np.float32(reference))
     np.testing.assert_array_equal(center, np.float32(expected_center))
 
 
@@ -106,10 +106,10 @@ def test_every_strategy_agrees_with_local_bit_for_bit_over_both_transports_at_on
     settings = make_settings(tmp_path / "s", transport="auto", n_servers=n_servers, **fields)
     with start_exchange(settings, initial_vector(200)) as running:
         links = [connect(replace(running.address, transport=transport)) for transport in transports]
-        found = play(links, order, 200, transports)
+        locals_ = play(links, order, 200, transports)
         center = running.center.snapshot()
     exchange = LocalExchange(make_settings(tmp_path / "l", **fields), initial_vector(200))
-    np.testing.assert_array_equal(found, play([exchange.link() for _ in range(3)], order, 200))
+    np.testing.assert_array_equal(locals_, play([exchange.link() for _ in range(3)], order, 200))
     np.testing.assert_array_equal(center, exchange.center.vector)
 
 
@@ -143,11 +143,11 @@ def test_the_present_workers_decide_what_an_exchange_moves(tmp_path: Path, trans
         for first, last in ((0, 2), (2, 8)):
             for worker in range(first, last):
                 links[worker].join(worker)
-            before = running.center.snapshot()
+            old_center = running.center.snapshot()
             grant = links[first].request_grant(1)
             moved, _ = links[first].exchange(links[first].pull() + np.float32(1.0))
             links[first].acknowledge(grant)
-            moves.append((float(before[0] + 1.0 - moved[0]), float((running.center.snapshot() - before)[0])))
+            moves.append((float(old_center[0] + 1.0 - moved[0]), float((running.center.snapshot() - old_center)[0])))
         for link in links:
             link.close()
     np.testing.assert_allclose(moves, [(0.45, 0.45), (0.3, 0.15)], rtol=1e-5)
@@ -161,18 +161,18 @@ def test_rounded_pushes_stay_near_the_whole_ones(tmp_path: Path, wire_dtype: str
     settings = make_settings(tmp_path / "s", transport="socket", wire_dtype=wire_dtype, **fields)
     with start_exchange(settings, initial_vector(200)) as running:
         links = [connect(running.address) for _ in range(3)]
-        found = play(links, order, 200)
+        rounded_locals = play(links, order, 200)
         center = running.center.snapshot()
     exchange = LocalExchange(make_settings(tmp_path / "l", **fields), initial_vector(200))
     expected = play([exchange.link() for _ in range(3)], order, 200)
     # Twelve roundings of pushes of size 3: eleven bits of float16, eight of bfloat16.
     limit = 12 * 3 * (2.0**-11 if wire_dtype == "float16" else 2.0**-8)
-    for one, other in zip((*found, center), (*expected, exchange.center.vector), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=limit)
+    for rounded, other in zip((*rounded_locals, center), (*expected, exchange.center.vector), strict=True):
+        np.testing.assert_allclose(rounded, other, rtol=0, atol=limit)
     assert not np.array_equal(center, exchange.center.vector)
     if find_strategy(strategy).has_moving_rate:
         updates = sum(update_of(step, 200).astype(np.float64) for step in range(len(order)))
-        held = center.astype(np.float64) + np.sum(found, axis=0, dtype=np.float64)
+        held = center.astype(np.float64) + np.sum(rounded_locals, axis=0, dtype=np.float64)
         np.testing.assert_allclose(held, 4 * initial_vector(200).astype(np.float64) + updates, rtol=0, atol=1e-5)
 
 
@@ -297,11 +297,11 @@ def test_statistics_agree_with_local_bit_for_bit(tmp_path: Path, transport: str)
     fields = {"n_params": 200, "chunk": 64, "statistics": statistics}
     initial = np.abs(initial_vector(200))
     with start_exchange(make_settings(tmp_path / "s", transport=transport, **fields), initial) as running:
-        found = play([connect(running.address) for _ in range(2)], order, 200)
+        locals_ = play([connect(running.address) for _ in range(2)], order, 200)
         center = running.center.snapshot()
     exchange = LocalExchange(make_settings(tmp_path / "l", **fields), initial)
     expected = play([exchange.link() for _ in range(2)], order, 200)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(locals_, expected)
     np.testing.assert_array_equal(center, exchange.center.vector)
 
 
@@ -354,9 +354,9 @@ def test_auto_uses_shared_memory_on_the_same_host_and_sockets_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with start_exchange(make_settings(tmp_path), initial_vector()) as running:
-        near = connect(running.address)
-        assert near.join(0).transport == "shm"
-        near.close()
+        local_link = connect(running.address)
+        assert local_link.join(0).transport == "shm"
+        local_link.close()
         real_open = os.open
 
         def other_host(path: str | Path, flags: int, mode: int = 0o777) -> int:
@@ -365,9 +365,9 @@ def test_auto_uses_shared_memory_on_the_same_host_and_sockets_elsewhere(
             return real_open(path, flags, mode)
 
         monkeypatch.setattr(os, "open", other_host)
-        far = connect(running.address)
-        assert far.join(1).transport == "socket"
-        far.close()
+        remote_link = connect(running.address)
+        assert remote_link.join(1).transport == "socket"
+        remote_link.close()
 
 
 def test_shared_memory_that_is_asked_for_and_cannot_be_had_is_an_error(
@@ -420,9 +420,9 @@ def test_big_state_arrives_whole(tmp_path: Path) -> None:
         link.close()
         # The server copies the center aside; the disk may be slow.
         wait_until(lambda: running.poll().snapshots == (1,), "the snapshot")
-    with np.load(settings.work / "pending" / "iter_1" / "worker_0.npz") as found:
-        np.testing.assert_array_equal(found["history"], history)
-        assert found["count"].tolist() == [3]
+    with np.load(settings.work / "pending" / "iter_1" / "worker_0.npz") as arrays:
+        np.testing.assert_array_equal(arrays["history"], history)
+        assert arrays["count"].tolist() == [3]
 
 
 def test_256_connections_are_held_and_cost_the_server_next_to_no_memory(tmp_path: Path) -> None:
@@ -433,14 +433,14 @@ def test_256_connections_are_held_and_cost_the_server_next_to_no_memory(tmp_path
     links = []
     deadline = time.monotonic() + 120.0
     with start_exchange(settings, initial_vector(n_params)) as running:
-        own = []
+        n_bytes = []
         for worker in range(n_workers):
             links.append(connect(running.address))
             links[-1].join(worker)
             local = links[-1].pull()
             links[-1].exchange(local + update_of(worker, n_params))
             if worker in (15, n_workers - 1):
-                own.append(own_bytes(running.pid))
+                n_bytes.append(own_bytes(running.pid))
             assert time.monotonic() < deadline, f"only {worker} workers are in"
         # All of them are still there: each exchanges again over the connection that it has.
         for link in links:
@@ -451,7 +451,7 @@ def test_256_connections_are_held_and_cost_the_server_next_to_no_memory(tmp_path
     assert status.exchanges == (2,) * n_workers
     assert status.live_workers == tuple(range(n_workers))
     # A worker's vectors would be 200 kB each; what a connection needs is its thread and the socket's own.
-    assert own[1] - own[0] < (n_workers - 16) * 100_000
+    assert n_bytes[1] - n_bytes[0] < (n_workers - 16) * 100_000
 
 
 def own_bytes(pid: int) -> int:

@@ -248,10 +248,10 @@ def test_a_folder_of_the_centers_name_is_refused(tmp_path: Path) -> None:
 def test_workers_on_the_servers_host_are_children_of_the_root(tmp_path: Path) -> None:
     settings = replace(tree_settings(tmp_path), transport="auto")
     with start_exchange(settings, initial_vector()) as running:
-        near = [SocketLink(running.address) for _ in range(2)]
-        assert [link.join(worker).transport for worker, link in enumerate(near)] == ["shm", "shm"]
-        far = [link_of(replace(running.address, transport="socket"), tmp_path, worker) for worker in (4, 5, 6)]
-        assert {link.join(worker).transport for worker, link in enumerate(far, 4)} == {"tree"}
+        local_links = [SocketLink(running.address) for _ in range(2)]
+        assert [link.join(worker).transport for worker, link in enumerate(local_links)] == ["shm", "shm"]
+        remote_links = [link_of(replace(running.address, transport="socket"), tmp_path, worker) for worker in (4, 5, 6)]
+        assert {link.join(worker).transport for worker, link in enumerate(remote_links, 4)} == {"tree"}
         assert running.center.live_workers == 3
-        for link in (*near, *far):
+        for link in (*local_links, *remote_links):
             link.close()

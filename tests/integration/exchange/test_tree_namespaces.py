@@ -31,8 +31,8 @@ LIMIT_S = 300.0
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[list[Room]]:
-    with rooms(2) as made:
-        yield made
+    with rooms(2) as hosts_of_test:
+        yield hosts_of_test
 
 
 def settings_of(folder: Path, **options: str | int) -> ExchangeSettings:
@@ -65,16 +65,16 @@ def workers_in(running: RunningExchange, room: Room, workers: Sequence[int]) -> 
 
 def bytes_of_a_run(folder: Path, hosts: Sequence[Room], **options: str | int) -> tuple[int, ExchangeStatus]:
     """Return the bytes on the cables of a run with four workers on each host, and the run's last state."""
-    before = sum(room.moved_bytes() for room in hosts)
+    old_bytes = sum(room.moved_bytes() for room in hosts)
     with (
         start_exchange(
             settings_of(folder, **options), initial_vector(N_PARAMS), listen_address=HOST, protection="tls"
         ) as running,
-        workers_in(running, hosts[0], range(4)) as one,
+        workers_in(running, hosts[0], range(4)) as first_host,
         workers_in(running, hosts[1], range(4, 8)) as other,
     ):
-        assert (one.wait(LIMIT_S), other.wait(LIMIT_S)) == (0, 0)
-        return sum(room.moved_bytes() for room in hosts) - before, running.wait(60)
+        assert (first_host.wait(LIMIT_S), other.wait(LIMIT_S)) == (0, 0)
+        return sum(room.moved_bytes() for room in hosts) - old_bytes, running.wait(60)
 
 
 def test_the_cables_carry_a_vector_for_a_host_and_not_for_each_worker(tmp_path: Path, hosts: list[Room]) -> None:
@@ -91,12 +91,12 @@ def test_a_host_that_is_lost_costs_its_own_workers_alone(tmp_path: Path, hosts: 
         start_exchange(
             settings_of(tmp_path, center="tree"), initial_vector(N_PARAMS), listen_address=HOST, protection="tls"
         ) as running,
-        workers_in(running, hosts[0], range(4)) as one,
+        workers_in(running, hosts[0], range(4)) as first_host,
         workers_in(running, hosts[1], range(4, 8)) as other,
     ):
         wait_until(lambda: running.center.live_workers == 2 and running.poll().clock > 100, "exchanges of two hosts")
         other.kill()
-        assert one.wait(LIMIT_S) == 0
+        assert first_host.wait(LIMIT_S) == 0
         status = running.wait(60)
     assert status.acknowledged == N_STEPS
     assert min(status.exchanges[:4]) > 0

@@ -31,7 +31,7 @@ def test_a_host_that_vanished_is_noticed_between_frames(tmp_path: Path) -> None:
         tmp_path, transport="socket", exchange_timeout_s=TIMEOUT_S, grant_timeout_s=10 * LIMIT_S, n_workers=1
     )
     with rooms(1) as (room,), start_exchange(settings, initial_vector(), listen_address=HOST) as running:
-        given = {
+        address_fields = {
             name: getattr(running.address, name)
             for name in ("host", "port", "run_id", "transport", "exchange_timeout_s")
         }
@@ -40,7 +40,7 @@ def test_a_host_that_vanished_is_noticed_between_frames(tmp_path: Path) -> None:
             assert worker.stdin is not None
             assert worker.stdout is not None
             try:
-                worker.stdin.write(json.dumps({**given, "secret": running.address.secret.hex()}) + "\n")
+                worker.stdin.write(json.dumps({**address_fields, "secret": running.address.secret.hex()}) + "\n")
                 worker.stdin.flush()
                 assert worker.stdout.readline() == "working\n"
                 time.sleep(2 * TIMEOUT_S)  # it computes: nothing is said, and nothing breaks

@@ -137,7 +137,7 @@ def without_our_code(bundle, dataset, requests, tmp_path_factory):
     folder = tmp_path_factory.mktemp("elsewhere")
     images, _ = dataset[1]["test"]
     np.save(folder / "rgb.npy", images[:, ::-1].transpose(0, 2, 3, 1))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", SCRIPT, bundle.folder / "saved_model", json.dumps(requests)],
         cwd=folder,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -145,31 +145,31 @@ def without_our_code(bundle, dataset, requests, tmp_path_factory):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return np.load(folder / "out.npz"), json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr[-2000:]
+    return np.load(folder / "out.npz"), json.loads(completed.stdout)
 
 
 def test_saved_model_in_a_process_without_our_code_gives_the_evaluation_again(bundle, dataset, without_our_code):
     _, labels = dataset[1]["test"]
-    found, _ = without_our_code
-    assert found["scores"].shape == (53, 3)
-    np.testing.assert_allclose(found["scores"].sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_allclose(found["single"], found["scores"][:3], rtol=1e-4)  # other batch, other order of sums
-    np.testing.assert_array_equal(found["classes"], found["scores"].argmax(axis=1))
+    arrays, _ = without_our_code
+    assert arrays["scores"].shape == (53, 3)
+    np.testing.assert_allclose(arrays["scores"].sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(arrays["single"], arrays["scores"][:3], rtol=1e-4)  # other batch, other order of sums
+    np.testing.assert_array_equal(arrays["classes"], arrays["scores"].argmax(axis=1))
     metrics = json.loads((bundle.folder / "metrics.json").read_text())
-    assert (found["classes"] == labels).mean() == pytest.approx(metrics["top1"])
-    loss = -np.log(found["scores"][np.arange(53), labels]).mean()
+    assert (arrays["classes"] == labels).mean() == pytest.approx(metrics["top1"])
+    loss = -np.log(arrays["scores"][np.arange(53), labels]).mean()
     assert loss == pytest.approx(metrics["loss"], rel=1e-4)
 
 
 def test_a_request_that_the_model_cannot_take_is_refused_and_ends_no_process(bundle, requests, without_our_code):
     height, width, channels = bundle.manifest.inputs[0].shape[1:]
-    _, (taken, other_type, *refusals) = without_our_code
-    assert taken == "taken"
+    _, (first_answer, other_type, *refusals) = without_our_code
+    assert first_answer == "taken"
     assert "expected to be a uint8 tensor but is a float tensor" in other_type
     for (_, shape), refusal in zip(requests[2:], refusals, strict=True):
-        found = " ".join(map(str, shape))
-        assert f"has shape] [{found}] [allowed: (N, {height}, {width}, {channels}) with N of at least 1" in refusal
+        sizes = " ".join(map(str, shape))
+        assert f"has shape] [{sizes}] [allowed: (N, {height}, {width}, {channels}) with N of at least 1" in refusal
 
 
 def test_code_that_a_models_page_shows_runs_as_it_is(bundle):
@@ -224,11 +224,11 @@ def test_check_refuses_a_model_that_computes_something_else(run, tmp_path, monke
 
 
 def test_old_bundle_stays_when_the_new_one_fails(bundle, run, monkeypatch):
-    before = (bundle.folder / "manifest.json").read_bytes()
+    old_manifest = (bundle.folder / "manifest.json").read_bytes()
     monkeypatch.setattr(bundle_module, "ALLOWED_DIFFERENCE", -1.0)
     with pytest.raises(ExportDiffers):
         write_bundle(ExportConfig(run_dir=run.root, formats="saved_model"), on_step=ignore)
-    assert (bundle.folder / "manifest.json").read_bytes() == before
+    assert (bundle.folder / "manifest.json").read_bytes() == old_manifest
     assert [path.name for path in run.root.iterdir() if path.name.startswith(".")] == []
 
 
@@ -268,16 +268,16 @@ def test_metrics_of_other_weights_stay_out(run, bundle, tmp_path):
     net = build_net_spec(read_net(bundle.folder / "deploy.prototxt"), phase="TEST")
     write_caffemodel(other, net, np.zeros(net.params.n_params, np.float32))
     config = ExportConfig(run_dir=run.root, weights=other, output=tmp_path / "bundle", formats="saved_model")
-    made = write_bundle(config, on_step=ignore)
-    assert {"metrics.json", "samples.h5"}.isdisjoint(made.manifest.files)
-    assert made.manifest.origin.iteration is None
+    new_bundle = write_bundle(config, on_step=ignore)
+    assert {"metrics.json", "samples.h5"}.isdisjoint(new_bundle.manifest.files)
+    assert new_bundle.manifest.origin.iteration is None
 
 
 def test_net_that_needs_its_batch_size_is_served_sample_by_sample(dataset, tmp_path):
     run = make_run(tmp_path, dataset[0], net=FIXED_BATCH, n_steps=5)
-    made = write_bundle(ExportConfig(run_dir=run.root, formats="saved_model"), on_step=ignore)
-    assert made.manifest.check.saved_model_max_relative_difference < 1e-5
+    bundle = write_bundle(ExportConfig(run_dir=run.root, formats="saved_model"), on_step=ignore)
+    assert bundle.manifest.check.saved_model_max_relative_difference < 1e-5
     images = dataset[1]["test"][0][:, ::-1].transpose(0, 2, 3, 1)
-    serve = load_saved_model(made.folder / "saved_model")
+    serve = load_saved_model(bundle.folder / "saved_model")
     assert serve({"images": images[:1]})["scores"].shape == (1, 3)
     assert serve({"images": images[:5]})["classes"].dtype == np.int64

@@ -60,8 +60,8 @@ def pages_client(home: Path) -> Iterator[Any]:
     from deepspark_ops.operators.pages import app as pages
     from deepspark_ops.operators.pages.lists.runs import RunsPage
 
-    places = Places(home, home)
-    app = pages.build_app(places, runs=RunsPage(places, lambda dags: [], lambda: {DAG}))
+    locations = Places(home, home)
+    app = pages.build_app(locations, runs=RunsPage(locations, lambda dags: [], lambda: {DAG}))
     let_ask(
         app, lambda: "anna", readable=lambda: {DAG}, may_trigger=lambda dags: True, audit=lambda *entry: None,
         checks_forms=True,
@@ -111,8 +111,8 @@ def test_the_pages_show_a_bundle_of_each_task(net_name: str, tmp_path: Path) -> 
         rolled_back = send(client, "rollback", to="v1", was="v2", reason="another word")
         page_of(client, "/models")
 
-    main, *others = manifest.outputs
-    expected = [f"{one.name} ({', '.join(map(str, one.shape))}): {one.task}" for one in others]
+    main, *other_outputs = manifest.outputs
+    expected = [f"{output.name} ({', '.join(map(str, output.shape))}): {output.task}" for output in other_outputs]
     if manifest.is_classifier:
         expected.insert(0, "scores probabilities of 4 classes, classes the most probable")
     else:

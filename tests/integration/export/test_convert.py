@@ -22,7 +22,7 @@ pytestmark = pytest.mark.tf
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunPaths, npt.NDArray[np.uint8]]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunPaths, npt.NDArray[np.uint8]]:
     """Return a dataset, a run on it, and its test images as an exported model takes them."""
     dataset = tmp_path_factory.mktemp("dataset")
     images = make_dataset(dataset)["test"][0]
@@ -31,8 +31,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunPaths, npt.
 
 
 @pytest.fixture(scope="module")
-def exported(made: tuple[Path, RunPaths, npt.NDArray[np.uint8]]) -> Bundle:
-    return write_bundle(ExportConfig(run_dir=made[1].root, formats="saved_model,caffe"), on_step=lambda _: None)
+def exported(trained: tuple[Path, RunPaths, npt.NDArray[np.uint8]]) -> Bundle:
+    return write_bundle(ExportConfig(run_dir=trained[1].root, formats="saved_model,caffe"), on_step=lambda _: None)
 
 
 def convert(folder: Path, **values: Any) -> BundleManifest:
@@ -55,9 +55,9 @@ def scores(bundle: Path, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float3
 
 
 def test_a_deploy_net_with_mean_and_scale_serves_what_the_run_exported(
-    made: tuple[Path, RunPaths, npt.NDArray[np.uint8]], exported: Bundle, tmp_path: Path
+    trained: tuple[Path, RunPaths, npt.NDArray[np.uint8]], exported: Bundle, tmp_path: Path
 ) -> None:
-    _, run, images = made
+    _, run, images = trained
     old = exported.folder
     # The mean (14 x 16) is larger than the net's input (12 x 12), as is usual: the centre is cut out of the images.
     manifest = convert(
@@ -79,9 +79,9 @@ def test_a_deploy_net_with_mean_and_scale_serves_what_the_run_exported(
 
 
 def test_a_training_net_is_checked_on_a_datasets_samples_with_its_own_preprocessing(
-    made: tuple[Path, RunPaths, npt.NDArray[np.uint8]], exported: Bundle, tmp_path: Path
+    trained: tuple[Path, RunPaths, npt.NDArray[np.uint8]], exported: Bundle, tmp_path: Path
 ) -> None:
-    dataset, run, images = made
+    dataset, run, images = trained
     weights = run.snapshot("patches", 20, "caffemodel")
     manifest = convert(tmp_path, net=run.root.parent / "net.prototxt", weights=weights, dataset=dataset)
     np.testing.assert_allclose(scores(tmp_path / "made", images), scores(exported.folder, images), rtol=1e-5)
@@ -90,9 +90,9 @@ def test_a_training_net_is_checked_on_a_datasets_samples_with_its_own_preprocess
 
 
 def test_a_deploy_net_is_checked_on_a_datasets_samples(
-    made: tuple[Path, RunPaths, npt.NDArray[np.uint8]], exported: Bundle, tmp_path: Path
+    trained: tuple[Path, RunPaths, npt.NDArray[np.uint8]], exported: Bundle, tmp_path: Path
 ) -> None:
-    dataset, run, _ = made
+    dataset, run, _ = trained
     net, weights = exported.folder / "deploy.prototxt", run.snapshot("patches", 20, "caffemodel")
     manifest = convert(tmp_path, net=net, weights=weights, dataset=dataset, mean_values="1,2.5,3", scale=0.5)
     (contract,) = manifest.inputs

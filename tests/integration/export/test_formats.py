@@ -54,15 +54,15 @@ def bundle(run: RunPaths) -> Bundle:
 
 def test_readers_of_others_compute_what_was_trained(bundle: Bundle) -> None:
     check = bundle.manifest.check
-    assert [(one.file, one.reader) for one in check.outside] == [
+    assert [(reading.file, reading.reader) for reading in check.outside] == [
         ("weights.caffemodel", "OpenCV"),
         ("model.keras", "Keras"),
         ("model.onnx", "onnxruntime"),
         ("model.tflite", "TensorFlow Lite's interpreter"),
     ]
-    for one in check.outside:
-        assert one.max_relative_difference is not None
-        assert 0 <= one.max_relative_difference < 1e-5  # float32 sums in another order
+    for reading in check.outside:
+        assert reading.max_relative_difference is not None
+        assert 0 <= reading.max_relative_difference < 1e-5  # float32 sums in another order
     assert check.left_out == {}
 
 
@@ -117,11 +117,11 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def test_a_format_that_the_net_cannot_have_is_named_and_left_out(
     run: RunPaths, tmp_path: Path, counting: list[str]
 ) -> None:
-    made = write_bundle(ExportConfig(run_dir=run.root, output=tmp_path / "bundle"), on_step=lambda _: None)
-    assert made.manifest.check.left_out == {"tflite": "TensorFlow Lite has no form of tf.Foo"}
-    assert "model.tflite" not in made.manifest.files
-    assert not (made.folder / "model.tflite").exists()
-    assert "Left out: tflite. TensorFlow Lite has no form of tf.Foo." in (made.folder / "README.md").read_text()
+    bundle = write_bundle(ExportConfig(run_dir=run.root, output=tmp_path / "bundle"), on_step=lambda _: None)
+    assert bundle.manifest.check.left_out == {"tflite": "TensorFlow Lite has no form of tf.Foo"}
+    assert "model.tflite" not in bundle.manifest.files
+    assert not (bundle.folder / "model.tflite").exists()
+    assert "Left out: tflite. TensorFlow Lite has no form of tf.Foo." in (bundle.folder / "README.md").read_text()
 
 
 def test_a_format_that_was_asked_for_by_name_is_not_left_out(
@@ -136,33 +136,33 @@ def test_a_format_that_was_asked_for_by_name_is_not_left_out(
 
 def test_a_net_that_opencv_cannot_read_is_noted_and_exported(dataset: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", dataset, net=UNKNOWN_TO_OPENCV, n_steps=5)
-    made = write_bundle(ExportConfig(run_dir=run.root, formats="caffe,tflite"), on_step=lambda _: None)
-    assert {path.name for path in made.folder.iterdir()} >= {"deploy.prototxt", "weights.caffemodel", "model.tflite"}
-    assert not (made.folder / "saved_model").exists()
-    by_opencv, by_tflite = made.manifest.check.outside
+    bundle = write_bundle(ExportConfig(run_dir=run.root, formats="caffe,tflite"), on_step=lambda _: None)
+    assert {path.name for path in bundle.folder.iterdir()} >= {"deploy.prototxt", "weights.caffemodel", "model.tflite"}
+    assert not (bundle.folder / "saved_model").exists()
+    by_opencv, by_tflite = bundle.manifest.check.outside
     assert by_opencv.max_relative_difference is None
     assert 'Can\'t create layer "relu" of type "Bias"' in by_opencv.unread
-    assert "not read: " in (made.folder / "README.md").read_text()
+    assert "not read: " in (bundle.folder / "README.md").read_text()
     with pytest.raises(DataError, match=r"the bundle has no saved_model; evaluation, prediction, serving and"):
-        read_manifest(made.folder)
+        read_manifest(bundle.folder)
     assert by_tflite.max_relative_difference is not None
     assert by_tflite.max_relative_difference < 1e-5
-    assert (made.manifest.inputs[0].shape, made.manifest.inputs[0].sample_shape) == ((-1, -1, -1, 3), (12, 12, 3))
+    assert (bundle.manifest.inputs[0].shape, bundle.manifest.inputs[0].sample_shape) == ((-1, -1, -1, 3), (12, 12, 3))
 
 
 def test_rounded_files_are_smaller_and_judged_by_their_classes(trained: RunPaths, tmp_path: Path) -> None:
     names = "saved_model,tflite_float16,tflite_int8"
     config = ExportConfig(run_dir=trained.root, output=tmp_path / "bundle", formats=names, check_samples=50)
-    made = write_bundle(config, on_step=lambda _: None)
-    half, eighth = made.manifest.check.outside
+    bundle = write_bundle(config, on_step=lambda _: None)
+    half, eighth = bundle.manifest.check.outside
     assert (half.file, half.min_agreement) == ("model_float16.tflite", 0.95)
     assert (eighth.file, eighth.min_agreement) == ("model_int8.tflite", 0.9)
     # Rounded to 11 bits, and to 8: the differences are of these sizes, neither none nor any.
     assert 1e-6 < half.max_relative_difference < 2**-9
     assert 2**-10 < eighth.max_relative_difference < 0.2
-    assert (made.folder / eighth.file).stat().st_size < (made.folder / half.file).stat().st_size
-    assert made.manifest.check.largest() < 1e-5
-    card = (made.folder / "README.md").read_text()
+    assert (bundle.folder / eighth.file).stat().st_size < (bundle.folder / half.file).stat().st_size
+    assert bundle.manifest.check.largest() < 1e-5
+    card = (bundle.folder / "README.md").read_text()
     assert "### TensorFlow Lite, int8" in card
     assert "allowed 90 % |" in card
 
@@ -172,12 +172,12 @@ def test_a_rounded_file_that_finds_other_classes_is_refused() -> None:
     net = build_net_spec(parse_net(text + 'layer { name: "p" type: "Softmax" bottom: "x" top: "p" }'), phase="TEST")
     outputs = served_outputs((task := choose_task(net, TaskWish("classification", ("p",))),), {task: "p"})
     expected = {"scores": np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1, 2, 0]]}
-    found = expected["scores"].copy()
-    good = Reading("model_int8.tflite", "a reader", {"scores": found}, min_agreement=0.9)
-    found[0] = [0, 1, 0]
+    scores = expected["scores"].copy()
+    good = Reading("model_int8.tflite", "a reader", {"scores": scores}, min_agreement=0.9)
+    scores[0] = [0, 1, 0]
     check = bundle_module.compare_readings([good], outputs, expected, {})
     assert check.outside[0].agreement == 0.9
-    found[1] = [1, 0, 0]
+    scores[1] = [1, 0, 0]
     with pytest.raises(ExportDiffers, match=r"trained graph's class for 80\.0 % of 10 samples; allowed: 90 % or"):
         bundle_module.compare_readings([good], outputs, expected, {})
 

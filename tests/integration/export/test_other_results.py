@@ -68,9 +68,11 @@ def run_blocks(folder: Path, ends: str) -> str:
     # No name goes from block to block; TensorFlow is imported once, and no garbage looked for in what that makes.
     first = "import gc; gc.disable(); import tensorflow; gc.freeze(); gc.enable()\n"
     code = f"{first}for code in {[block + ends for block in blocks]!r}: exec(code, {{}})"
-    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    completed = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0, completed.stderr[-2000:]
+    return completed.stdout
 
 
 TWO, ALL = "saved_model,caffe", "saved_model,caffe,keras,onnx,tflite"
@@ -83,39 +85,39 @@ def test_an_autoencoder_that_also_classifies(tmp_path: Path, formats: str, n_blo
     evaluated = run_evaluate(EvaluateConfig(run_dir=run.root)).metrics
     assert evaluated.task == "reconstruction"
     samples = read_evaluation(run.evaluation).samples
-    kept = open_mistake_pictures(run.evaluation, samples)
-    assert set(kept.numbers) == set(np.argsort(-samples.answers.loss, kind="stable")[:48].tolist())
+    pictures = open_mistake_pictures(run.evaluation, samples)
+    assert set(pictures.numbers) == set(np.argsort(-samples.answers.loss, kind="stable")[:48].tolist())
     worst = evaluated.figures.worst[0].index
-    seen = cv2.imdecode(np.frombuffer(kept.read([worst])[worst].content, np.uint8), cv2.IMREAD_COLOR)
-    assert seen.shape == (12, 12 + 1 + 12, 3)  # what went in, a gap, what came out
-    made = write_bundle(ExportConfig(run_dir=run.root, formats=formats), on_step=lambda _: None)
-    manifest = made.manifest
-    assert [(one.name, one.task, one.shape) for one in manifest.outputs] == [
+    picture = cv2.imdecode(np.frombuffer(pictures.read([worst])[worst].content, np.uint8), cv2.IMREAD_COLOR)
+    assert picture.shape == (12, 12 + 1 + 12, 3)  # what went in, a gap, what came out
+    bundle = write_bundle(ExportConfig(run_dir=run.root, formats=formats), on_step=lambda _: None)
+    manifest = bundle.manifest
+    assert [(output.name, output.task, output.shape) for output in manifest.outputs] == [
         ("again", "reconstruction", (-1, 3, 12, 12)),
         ("prob", "classification", (-1, 3)),
     ]
     assert (manifest.format_version, manifest.output.scores, manifest.output.classes) == (6, "again", "")
     assert manifest.output.labels == ()
     files = ["weights.caffemodel", "model.keras", "model.onnx", "model.tflite"]
-    assert [one.file for one in manifest.check.outside] == files[: n_blocks - 1]
+    assert [reading.file for reading in manifest.check.outside] == files[: n_blocks - 1]
     assert manifest.check.left_out == {}
     assert manifest.check.largest() < 1e-4
-    card = (made.folder / "README.md").read_text()
+    card = (bundle.folder / "README.md").read_text()
     assert "An autoencoder, exported by DeepSpark." in card
     assert "- again: float32 (N, 3, 12, 12), the input again, as the net takes it" in card
-    shown = run_blocks(made.folder, "\nprint(again.shape, prob.shape, float(prob.sum()).__round__(4))\n")
+    shown = run_blocks(bundle.folder, "\nprint(again.shape, prob.shape, float(prob.sum()).__round__(4))\n")
     assert shown == "(1, 3, 12, 12) (1, 3) 1.0\n" * n_blocks
 
-    scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=made.folder, output=tmp_path / "scored"))
+    scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=bundle.folder, output=tmp_path / "scored"))
     assert scored.main.value == pytest.approx(evaluated.main.value, rel=1e-4)
 
     output = tmp_path / "answers.parquet"
-    config = PredictConfig(bundle=made.folder, input=tmp_path / "data", output=output)
+    config = PredictConfig(bundle=bundle.folder, input=tmp_path / "data", output=output)
     write_answers(config, on_step=lambda _: None)
     table = pq.read_table(output)
     assert table.column_names == ["id", "again", "prob", "error"]
-    again = np.array(table["again"].to_pylist()).reshape(-1, 3, 12, 12)
-    assert len(again) == len(images)
+    reconstructions = np.array(table["again"].to_pylist()).reshape(-1, 3, 12, 12)
+    assert len(reconstructions) == len(images)
     assert table.schema.field("again").metadata == {b"shape": b"3,12,12", b"task": b"reconstruction"}
     np.testing.assert_allclose(np.array(table["prob"].to_pylist()).sum(axis=1), 1, rtol=1e-5)
 
@@ -124,13 +126,13 @@ def test_of_a_siamese_net_one_branch_is_delivered_and_pairs_are_scored_by_it(tmp
     make_dataset(tmp_path / "data")
     run = make_run(tmp_path / "run", tmp_path / "data", net=SIAMESE, n_steps=5)
     evaluated = run_evaluate(EvaluateConfig(run_dir=run.root)).metrics
-    made = write_bundle(ExportConfig(run_dir=run.root, formats="saved_model,caffe"), on_step=lambda _: None)
-    (one,) = made.manifest.outputs
-    assert (one.name, one.task, one.shape) == ("feat", "embedding", (-1, 4))
-    assert made.manifest.inputs[0].shape == (-1, -1, -1, 1)
-    assert "this is one of them, so that it takes one sample" in (made.folder / "README.md").read_text()
-    scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=made.folder, output=tmp_path / "scored"))
+    bundle = write_bundle(ExportConfig(run_dir=run.root, formats="saved_model,caffe"), on_step=lambda _: None)
+    (output,) = bundle.manifest.outputs
+    assert (output.name, output.task, output.shape) == ("feat", "embedding", (-1, 4))
+    assert bundle.manifest.inputs[0].shape == (-1, -1, -1, 1)
+    assert "this is one of them, so that it takes one sample" in (bundle.folder / "README.md").read_text()
+    scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=bundle.folder, output=tmp_path / "scored"))
     assert scored.main.value == pytest.approx(evaluated.main.value, abs=1e-6)
     assert scored.loss == pytest.approx(evaluated.loss, rel=1e-4)
-    found = json.loads((tmp_path / "scored" / "metrics.json").read_text())
-    assert found["task"] == "embedding"
+    metrics = json.loads((tmp_path / "scored" / "metrics.json").read_text())
+    assert metrics["task"] == "embedding"

@@ -60,7 +60,7 @@ NETS = {"lstm": LSTM, "frames": FRAMES, "reshape": FIXED}
 
 
 @pytest.fixture(scope="module", params=["lstm", "frames", pytest.param("reshape", marks=pytest.mark.long)])
-def made(request, tmp_path_factory):
+def exported(request, tmp_path_factory):
     """Dataset, its 53 test images, run, its bundle."""
     from deepspark_ops.evaluate.stage import run_evaluate  # TensorFlow
     from deepspark_ops.export.bundle import write_bundle
@@ -101,52 +101,52 @@ def predicted(bundle, source, output, **options):
     return np.stack(pq.read_table(output)["scores"].to_pylist())
 
 
-def test_scores_are_those_of_batches_of_the_nets_own_size(made, tmp_path):
-    root, images, run, bundle = made
+def test_scores_are_those_of_batches_of_the_nets_own_size(exported, tmp_path):
+    root, images, run, bundle = exported
     expected = scores_by_hand(run, images)
     rows = pq.read_table(run.evaluation / "samples.parquet")
     np.testing.assert_allclose(np.stack(rows["scores"].to_pylist()), expected, rtol=1e-4)
     np.testing.assert_allclose(predicted(bundle, root, tmp_path / "p.parquet"), expected, rtol=1e-4)
 
 
-def test_features_and_the_scores_of_a_bundle_take_the_nets_own_batch(made, tmp_path):
+def test_features_and_the_scores_of_a_bundle_take_the_nets_own_batch(exported, tmp_path):
     from deepspark_ops.evaluate.metrics import read_metrics
     from deepspark_ops.export.scores.bundle_scores import score_bundle  # TensorFlow
     from deepspark_ops.predict.answers import write_answers
 
-    root, images, run, bundle = made
+    root, images, run, bundle = exported
     features = FeaturesConfig(bundle=bundle, input=root, output=tmp_path / "f.parquet", blobs="ip")
     write_answers(features, on_step=lambda step: None)
     values = np.exp(np.stack(pq.read_table(features.output)["ip"].to_pylist()))
     np.testing.assert_allclose(values / values.sum(axis=1, keepdims=True), scores_by_hand(run, images), rtol=1e-3)
     scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=bundle, output=tmp_path / "scored"))
-    own = read_metrics(run.evaluation / "metrics.json")
-    assert (scored.speed.batch_size, scored.loss) == (10, pytest.approx(own.loss, rel=1e-5))
+    run_metrics = read_metrics(run.evaluation / "metrics.json")
+    assert (scored.speed.batch_size, scored.loss) == (10, pytest.approx(run_metrics.loss, rel=1e-5))
 
 
-def test_a_server_answers_each_request_by_batches_of_its_own(made):
+def test_a_server_answers_each_request_by_batches_of_its_own(exported):
     from deepspark_ops.config.commands.serve import ServeConfig
     from deepspark_ops.serve.service import Service
     from deepspark_ops.serve.start import load_served
 
-    _, images, run, bundle = made
+    _, images, run, bundle = exported
     config = ServeConfig(bundle=bundle, batch_wait_ms=50)
     service = Service.of(load_served(config), config)
     requests = [images[:3], images[3:24], images[24:25]]
     try:
         waiting = [service.submit([(image,) for image in request]) for request in requests]  # wait for each other
-        found = [answer.result(60)["scores"] for answer in waiting]
+        scores_of_requests = [answer.result(60)["scores"] for answer in waiting]
     finally:
         service.close()
-    for request, scores in zip(requests, found, strict=True):
+    for request, scores in zip(requests, scores_of_requests, strict=True):
         np.testing.assert_allclose(scores, scores_by_hand(run, request), rtol=1e-4)
 
 
-def test_a_net_converted_without_a_word_is_checked_on_its_own_batch(made, tmp_path):
+def test_a_net_converted_without_a_word_is_checked_on_its_own_batch(exported, tmp_path):
     from deepspark_ops.export.bundle import write_model
     from deepspark_ops.export.convert.from_files import parts_of_files
 
-    root, images, run, bundle = made
+    root, images, run, bundle = exported
     weights = next(run.root.rglob("*.caffemodel"))
     deploy = bundle / "deploy.prototxt"
     assert "dim: 10 " in " ".join(deploy.read_text().split())
@@ -163,10 +163,10 @@ def test_a_net_converted_without_a_word_is_checked_on_its_own_batch(made, tmp_pa
         )
 
 
-def test_another_batch_that_is_asked_for_is_refused_with_the_nets_own(made, tmp_path):
+def test_another_batch_that_is_asked_for_is_refused_with_the_nets_own(exported, tmp_path):
     from deepspark_ops.evaluate.stage import run_evaluate
 
-    root, _, run, bundle = made
+    root, _, run, bundle = exported
     with pytest.raises(NetError, match=r"batch_size=7: .*the net's own batch is 10; leave batch_size out"):
         run_evaluate(EvaluateConfig(run_dir=run.root, batch_size=7))
     with pytest.raises(ConfigError, match=r"batch_size=7: .* 10 samples .*; leave batch_size out"):

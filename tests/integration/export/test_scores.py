@@ -22,7 +22,7 @@ pytestmark = pytest.mark.tf
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def exported(tmp_path_factory):
     """A run of a convolution net with its evaluation and bundle, and a run of another net on the same dataset."""
     root = tmp_path_factory.mktemp("dataset")
     make_dataset(root)
@@ -33,19 +33,21 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.parametrize("batch_size", [53, 20])
-def test_scores_are_those_of_the_run_that_made_the_bundle(made, tmp_path, batch_size):
-    run, bundle, other = made
+def test_scores_are_those_of_the_run_that_made_the_bundle(exported, tmp_path, batch_size):
+    run, bundle, other = exported
     config = ScoreBundleConfig(run_dir=other.root, bundle=bundle, output=tmp_path, batch_size=batch_size)
     config = config.model_copy(update={"production_rows": batch_size == 20})
     (tmp_path / "samples.parquet").write_text("of other scores")
     metrics = score_bundle(config)
-    found, expected = read_evaluation(tmp_path), read_evaluation(run.evaluation)
-    assert found.metrics == metrics
+    scored, expected = read_evaluation(tmp_path), read_evaluation(run.evaluation)
+    assert scored.metrics == metrics
     for column in ("index", "label", "predicted", "rank"):
-        np.testing.assert_array_equal(getattr(found.samples.answers, column), getattr(expected.samples.answers, column))
+        np.testing.assert_array_equal(
+            getattr(scored.samples.answers, column), getattr(expected.samples.answers, column)
+        )
     # float32 sums in another order
-    np.testing.assert_allclose(found.samples.answers.loss, expected.samples.answers.loss, rtol=1e-3, atol=1e-6)
-    np.testing.assert_array_equal(found.samples.content, expected.samples.content)
+    np.testing.assert_allclose(scored.samples.answers.loss, expected.samples.answers.loss, rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(scored.samples.content, expected.samples.content)
     assert metrics.scored.dataset_digest == expected.metrics.scored.dataset_digest
     assert metrics.scored.weights_digest == file_digest(bundle / "weights.caffemodel")
     assert (metrics.scored.run, metrics.scored.iteration) == (run.root.name, 40)
@@ -54,18 +56,18 @@ def test_scores_are_those_of_the_run_that_made_the_bundle(made, tmp_path, batch_
     if not config.production_rows:
         assert not (tmp_path / "samples.parquet").exists()
         return
-    rows, wanted = (pq.read_table(folder / "samples.parquet") for folder in (tmp_path, run.evaluation))
-    assert rows.drop_columns(["loss", "probability", "label_probability"]) == wanted.drop_columns(
+    rows, run_rows = (pq.read_table(folder / "samples.parquet") for folder in (tmp_path, run.evaluation))
+    assert rows.drop_columns(["loss", "probability", "label_probability"]) == run_rows.drop_columns(
         ["loss", "probability", "label_probability"]
     )
-    assert rows["loss"].to_pylist() == found.samples.answers.loss.tolist()
+    assert rows["loss"].to_pylist() == scored.samples.answers.loss.tolist()
 
 
-def test_a_run_of_another_net_is_compared_with_it(made, tmp_path):
-    _, bundle, other = made
+def test_a_run_of_another_net_is_compared_with_it(exported, tmp_path):
+    _, bundle, other = exported
     score_bundle(ScoreBundleConfig(run_dir=other.root, bundle=bundle, output=tmp_path / "production"))
-    own = EvaluateConfig(run_dir=other.root, output=tmp_path / "own", production=tmp_path / "production")
-    assert "Against production" in run_evaluate(own).report_path.read_text()
+    config = EvaluateConfig(run_dir=other.root, output=tmp_path / "own", production=tmp_path / "production")
+    assert "Against production" in run_evaluate(config).report_path.read_text()
     decision = decide_against(
         read_evaluation(tmp_path / "own"), read_evaluation(tmp_path / "production"), bundle, PromoteConfig()
     )
@@ -96,6 +98,6 @@ def contract_of(shape):
 def test_channels_go_last(shape, dtype, is_red_first):
     images = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
     expected = np.moveaxis(images[:, ::-1] if is_red_first else images, 1, -1)
-    found = channels_last(images, is_red_first=is_red_first)
-    assert (found.dtype, found.shape, found.flags.c_contiguous) == (dtype, expected.shape, True)
-    np.testing.assert_array_equal(found, expected)
+    moved = channels_last(images, is_red_first=is_red_first)
+    assert (moved.dtype, moved.shape, moved.flags.c_contiguous) == (dtype, expected.shape, True)
+    np.testing.assert_array_equal(moved, expected)

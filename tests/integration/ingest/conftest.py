@@ -22,9 +22,11 @@ def context(tmp_path_factory):
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
-    before = dict(os.environ)
+    old_environment = dict(os.environ)
     started = start_context("local[2]", properties, listen_address="127.0.0.1", insecure_network=False)
     yield started
     started.stop()
-    for name in os.environ.keys() - before.keys():  # a job's process ends with its job; this process has other tests
+    for name in (
+        os.environ.keys() - old_environment.keys()
+    ):  # a job's process ends with its job; this process has other tests
         del os.environ[name]

@@ -31,8 +31,8 @@ def write_config(tmp_path, **options) -> Path:
 
 def job_output(command) -> tuple[int, list[str]]:
     environment = {**os.environ, **job_variables(os.environ), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
-    return done.returncode, (done.stdout + done.stderr).splitlines()
+    completed = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    return completed.returncode, (completed.stdout + completed.stderr).splitlines()
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -67,9 +67,9 @@ def test_digits_are_ingested_by_plain_python_and_a_rerun_writes_nothing(tmp_path
 
     # The same tasks in this process give the same bytes: nothing depends on who runs them, or when.
     parsed = IngestConfig.model_validate_json(config.read_text())
-    before = tree(tmp_path / "out")
+    old_tree = tree(tmp_path / "out")
     ingest(parsed, tmp_path / "work")
-    assert tree(tmp_path / "out") == before
+    assert tree(tmp_path / "out") == old_tree
 
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     exit_code, lines = job_output(command)

@@ -57,41 +57,41 @@ def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path, ca
         folder = tmp_path / ending / "a table [1]"
         for number, half in enumerate(halves):
             write_table(folder / f"part-{number}.{ending}", half)
-        found = ingest(context, tmp_path / ending, source=folder, **options)
-        assert found["train"].source.format == name
-        assert digests(found) == expected, name
+        manifests = ingest(context, tmp_path / ending, source=folder, **options)
+        assert manifests["train"].source.format == name
+        assert digests(manifests) == expected, name
 
     queries = {
         "avro_query": (tmp_path / "avro" / "a table [1]", {"query": "SELECT *, upper(note) AS shout FROM source"}),
         "no_source": (None, {"query": f"SELECT * FROM parquet.`{source}`"}),
     }
-    for folder, (given, more) in queries.items():
-        named = {} if given is None else {"source": given}
-        found = ingest(context, tmp_path / folder, **named, **options, **more)
-        assert digests(found) == expected, folder
-        assert len(found["train"].source.sha256) == 64  # known by its rows alone
+    for folder, (query_source, more) in queries.items():
+        named = {} if query_source is None else {"source": query_source}
+        manifests = ingest(context, tmp_path / folder, **named, **options, **more)
+        assert digests(manifests) == expected, folder
+        assert len(manifests["train"].source.sha256) == 64  # known by its rows alone
     chosen = {"limit": 100, "balance": "oversample", "deduplicate": True}
     config = IngestConfig(source=source, output=tmp_path / "fewer", **options, **chosen)
     fewer = ingest_parts(config, [table], tmp_path / "w2")
     assert fewer["train"].chosen["left_out_by_limit"] == 50
-    found = ingest(context, tmp_path / "chosen", source=tmp_path / "orc" / "a table [1]", **options, **chosen)
-    assert digests(found) == digests(fewer)
-    assert found["train"].chosen == fewer["train"].chosen
+    manifests = ingest(context, tmp_path / "chosen", source=tmp_path / "orc" / "a table [1]", **options, **chosen)
+    assert digests(manifests) == digests(fewer)
+    assert manifests["train"].chosen == fewer["train"].chosen
     write_table(tmp_path / "growing.parquet", halves[0])
     first = ingest(context, tmp_path / "growing", source=tmp_path / "growing.parquet", **options)
     write_table(tmp_path / "growing.parquet", table)
-    found = ingest(context, tmp_path / "growing", source=tmp_path / "growing.parquet", **options)
-    assert (found["train"].version, found["train"].table) == (2, first["train"].table)
-    assert digests(first)[0] in digests(found)
-    counts = {split: manifest.label_histogram for split, manifest in found.items()}
+    manifests = ingest(context, tmp_path / "growing", source=tmp_path / "growing.parquet", **options)
+    assert (manifests["train"].version, manifests["train"].table) == (2, first["train"].table)
+    assert digests(first)[0] in digests(manifests)
+    counts = {split: manifest.label_histogram for split, manifest in manifests.items()}
     assert counts == {split: verify(tmp_path / "expected" / split).label_histogram for split in counts}
     folder = tmp_path / "parquet" / "a table [1]"
     write_table(folder / "part-2.parquet", a_table(30, seed=1))
     caplog.clear()
     with caplog.at_level("INFO"):
-        found = ingest(context, tmp_path / "parquet", source=folder, **options)
+        manifests = ingest(context, tmp_path / "parquet", source=folder, **options)
     assert "1 of 3 files are read" in caplog.text
-    assert sum(manifest.n_samples for manifest in found.values()) == 180
+    assert sum(manifest.n_samples for manifest in manifests.values()) == 180
     with pytest.raises(ConfigError, match=r"Spark says: .*nowhere"):
         ingest(context, tmp_path / "x", source=Path("table:nowhere"), **options)
 
@@ -100,13 +100,13 @@ def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path, ca
 def test_lines_that_are_no_rows_are_named(context, tmp_path):
     rows = "\n".join(f"{i};{i * 0.5};{i % 2}" for i in range(40))
     (tmp_path / "t.csv").write_text(f"id;x;label\n{rows}\n40;1;2;3;4\n41\n")
-    found = ingest(context, tmp_path, source=tmp_path / "t.csv", test_fraction=0, max_rejected_fraction=0.1)
-    assert (found["train"].n_samples, found["train"].n_rejected) == (40, 2)
+    manifests = ingest(context, tmp_path, source=tmp_path / "t.csv", test_fraction=0, max_rejected_fraction=0.1)
+    assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (40, 2)
     lines = listed(tmp_path / "out" / "train", "rejected.jsonl").read_text().splitlines()
     assert [json.loads(line)["reason"] for line in lines] == ["the line is no record of the table"] * 2
     (tmp_path / "t.jsonl").write_text("".join(f'{{"x": {i}, "y": {i % 2}}}\n' for i in range(20)) + "{ broken\n")
-    found = ingest(context, tmp_path / "j", source=tmp_path / "t.jsonl", test_fraction=0, max_rejected_fraction=0.1)
-    assert (found["train"].n_samples, found["train"].n_rejected) == (20, 1)
+    manifests = ingest(context, tmp_path / "j", source=tmp_path / "t.jsonl", test_fraction=0, max_rejected_fraction=0.1)
+    assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (20, 1)
 
 
 @pytest.mark.spark
@@ -123,9 +123,9 @@ def test_vectors_and_values_to_be_predicted(context, tmp_path):
     frame = SparkSession(context).createDataFrame(rows, ["features", "more", "price"])
     frame.createOrReplaceTempView("houses")
     options = {"label_column": "price", "test_fraction": 0, "shuffle": False, "standardize": False}
-    found = ingest(context, tmp_path, source=Path("table:houses"), **options)["train"]
-    assert (found.n_classes, found.sample_shape, found.table.label_kind) == (0, (6,), "value")
-    with h5py.File(tmp_path / "out" / "train" / found.shards[0].file) as shard:
+    manifest = ingest(context, tmp_path, source=Path("table:houses"), **options)["train"]
+    assert (manifest.n_classes, manifest.sample_shape, manifest.table.label_kind) == (0, (6,), "value")
+    with h5py.File(tmp_path / "out" / "train" / manifest.shards[0].file) as shard:
         expected = np.concatenate([vectors, np.arange(30)[:, None], np.ones((30, 1))], axis=1)
         np.testing.assert_array_equal(shard["data"], expected.astype(np.float32))
         np.testing.assert_array_equal(shard["label"], prices.astype(np.float32))
@@ -142,9 +142,13 @@ def test_images_in_a_table_go_the_way_of_other_images(context, tmp_path):
     content = [{"bytes": file, "path": None} for file in files]
     table = pa.table({"img": content, "label": labels, "id": names, "part": splits})
     source = write_table(tmp_path / "images.parquet", table)
-    found = ingest(context, tmp_path, source=source, split_column="part", shuffle=False)
-    assert {split: manifest.n_samples for split, manifest in found.items()} == {"train": 8, "validation": 8, "test": 8}
-    assert found["train"].class_names == ("cat", "dog")
+    manifests = ingest(context, tmp_path, source=source, split_column="part", shuffle=False)
+    assert {split: manifest.n_samples for split, manifest in manifests.items()} == {
+        "train": 8,
+        "validation": 8,
+        "test": 8,
+    }
+    assert manifests["train"].class_names == ("cat", "dog")
     with open_dataset(tmp_path / "out" / "validation") as dataset:
         pixels, classes = dataset.read(0, 0, 8)
     np.testing.assert_array_equal(pixels, np.stack([image.transpose(2, 0, 1) for image in images[1::3]]))
@@ -154,8 +158,8 @@ def test_images_in_a_table_go_the_way_of_other_images(context, tmp_path):
         (tmp_path / f"{name}.png").write_bytes(file)
     paths = pa.table({"file": [f"{name}.png" for name in names], "label": labels})
     source = write_table(tmp_path / "paths.orc", paths)
-    found = ingest(context, tmp_path / "p", source=source, image_column="file", test_fraction=0, encoded=True)
-    assert verify(tmp_path / "p" / "out" / "train").n_samples == found["train"].n_samples == 24
+    manifests = ingest(context, tmp_path / "p", source=source, image_column="file", test_fraction=0, encoded=True)
+    assert verify(tmp_path / "p" / "out" / "train").n_samples == manifests["train"].n_samples == 24
 
 
 @pytest.mark.spark
@@ -208,12 +212,12 @@ def test_what_spark_reads_may_hold_times(context, tmp_path):
         "all": (" AND ".join(f"({condition}) = (id < {row})" for condition, row in conditions.items()), expected),
         "half": (" AND ".join(conditions), first_half),  # which Spark hands down to the reader
     }
-    for name, given in {"parquet_us": table, "parquet_ns": in_ns, "avro": table}.items():
-        path = write_table(tmp_path / f"{name}.{name.partition('_')[0]}", given)
-        for chosen, (condition, wanted) in queries.items():
+    for name, rows in {"parquet_us": table, "parquet_ns": in_ns, "avro": table}.items():
+        path = write_table(tmp_path / f"{name}.{name.partition('_')[0]}", rows)
+        for chosen, (condition, expected_digests) in queries.items():
             query = f"SELECT * FROM source WHERE {condition}"
-            found = ingest(context, tmp_path / f"{name}_{chosen}", source=path, query=query, **options)
-            assert digests(found) == wanted, (name, chosen)
+            manifests = ingest(context, tmp_path / f"{name}_{chosen}", source=path, query=query, **options)
+            assert digests(manifests) == expected_digests, (name, chosen)
     for option in ("label_column", "group_column", "id_column"):
         with pytest.raises(ConfigError, match=f'^{option}: column "t" holds dates or times'):
             ingest(context, tmp_path / option, source=tmp_path / "times.orc", **{**options, option: "t"})
@@ -227,9 +231,9 @@ def test_odd_tables_of_spark_are_refused_or_warned_of_as_others_are(context, tmp
     queries = {"no_rows": "SELECT * FROM source WHERE id < 0"}
     for ending in ("orc", "csv", "jsonl"):
         path = write_table(tmp_path / f"one.{ending}", table.set_column(label, "label", pa.array(["cat"] * 60)))
-        found = ingest(context, tmp_path / ending, source=path, **options)
-        assert found["train"].warnings["one_label"] == 1
-        assert "class_without_sample" not in found["train"].warnings
+        manifests = ingest(context, tmp_path / ending, source=path, **options)
+        assert manifests["train"].warnings["one_label"] == 1
+        assert "class_without_sample" not in manifests["train"].warnings
         empty = write_table(tmp_path / f"none.{ending}", table.slice(0, 0))
         with pytest.raises(DataError, match=f"^source={empty}: the table has no rows"):
             ingest(context, tmp_path / f"none_{ending}", source=empty, **options)

@@ -9,7 +9,7 @@ from tests.integration.small_run import make_dataset, make_run
 
 
 @pytest.fixture(scope="package")
-def made(tmp_path_factory):
+def exported(tmp_path_factory):
     """Dataset, its test images (N, C, H, W) BGR, the run's evaluation and bundle, and the images as files."""
     from deepspark_ops.evaluate.stage import run_evaluate  # TensorFlow
     from deepspark_ops.export.bundle import write_bundle

@@ -67,7 +67,7 @@ def spark_ml(session, bundle: str, listed: Path, images: Path, folder: Path):
 
 def other_kinds(session, folder: Path):
     """Return what the bundles of every kind give, by name: all columns of a stage that was saved and loaded."""
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     for name in NETS:
         bundle, rows = folder / "kinds" / name, sample_rows(name)
         inputs = list(rows[0])
@@ -80,7 +80,7 @@ def other_kinds(session, folder: Path):
             stage.setParams(probabilityCol="probability")
         stage.write().overwrite().save(str(folder / f"stage_{name}"))
         loaded = DeepSparkTransformer.load(str(folder / f"stage_{name}")).transform(frame)
-        found[name] = {
+        results[name] = {
             "answers": [json.loads(row) for row in loaded.toJSON().collect()],
             "columns": loaded.schema["answer"].dataType.names,
             "kinds": {
@@ -91,25 +91,25 @@ def other_kinds(session, folder: Path):
         if len(inputs) > 1:  # a model of several inputs has them in inputCols, too; by default it has no "answer"
             DeepSparkModel(bundle=str(bundle), **columns).write().overwrite().save(str(folder / "several"))
             answered = DeepSparkModel.load(str(folder / "several")).transform(frame)
-            found["model"] = [json.loads(row) for row in answered.toJSON().collect()]
+            results["model"] = [json.loads(row) for row in answered.toJSON().collect()]
             structs = frame.select(predict_udf(bundle)(F.struct(*reversed(inputs))).alias("answer"))
-            found["structs"] = [json.loads(row)["answer"] for row in structs.toJSON().collect()]
+            results["structs"] = [json.loads(row)["answer"] for row in structs.toJSON().collect()]
     # Last: what takes the first row alone ends Python's worker, with the bundles in it.
-    found["card"] = list(answer_of_the_card(folder / "kinds" / "two_inputs"))
-    return found
+    results["card"] = list(answer_of_the_card(folder / "kinds" / "two_inputs"))
+    return results
 
 
 def refusals(bundle: Path, frame, inputs, *, has_probabilities: bool):
     """Return what is said of mistakes: another number of columns, probabilities that there are not."""
     wrong = {"inputCols": [*inputs, inputs[0]]}, *([] if has_probabilities else [{"probabilityCol": "p"}])
-    found = []
-    for given in wrong:
-        columns = {"inputCols": inputs, **given}
+    messages = []
+    for names in wrong:
+        columns = {"inputCols": inputs, **names}
         try:
             DeepSparkTransformer(bundle=str(bundle), **columns).transform(frame)
         except DeepSparkError as error:
-            found.append(str(error))
-    return found
+            messages.append(str(error))
+    return messages
 
 
 def answer_of_the_card(bundle: Path):
@@ -123,43 +123,43 @@ def answer_of_the_card(bundle: Path):
 
 def job(bundle: Path, images: Path, listed: Path, folder: Path) -> dict[str, object]:
     """Run the job that the command starts."""
-    given = {"bundle": bundle, "input": listed, "root_folder": images, "task_records": 20, "batch_size": 7}
-    summary = run_on_spark(PredictConfig(**given, output=folder / "by_master", master="local[1]"))
+    options = {"bundle": bundle, "input": listed, "root_folder": images, "task_records": 20, "batch_size": 7}
+    summary = run_on_spark(PredictConfig(**options, output=folder / "by_master", master="local[1]"))
     return {"by_master": asdict(summary) | {"output": str(summary.output)}}
 
 
-def rest(bundle: Path, images: Path, listed: Path, folder: Path) -> dict[str, object]:
+def other_parts(bundle: Path, images: Path, listed: Path, folder: Path) -> dict[str, object]:
     """Answer in a session of the user's own."""
-    given = {"bundle": bundle, "input": listed, "root_folder": images, "task_records": 20, "batch_size": 7}
-    found: dict[str, object] = {}
+    options = {"bundle": bundle, "input": listed, "root_folder": images, "task_records": 20, "batch_size": 7}
+    results: dict[str, object] = {}
     session = (
         SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
     )  # fmt: skip
-    answer_on(session, FeaturesConfig(**given, output=folder / "features", blobs="ip"))
+    answer_on(session, FeaturesConfig(**options, output=folder / "features", blobs="ip"))
     pictures = session.read.format("binaryFile").option("recursiveFileLookup", "true").load(str(images))
     pictures.select("path", "modificationTime", "content").write.saveAsTable("pictures")
     table = {"bundle": bundle, "input": "table:pictures", "output": "table:answers", "image_column": "content"}
-    found["without_id"] = refusal_of(session, PredictConfig(**{**table, "input": "table:none"}))
+    results["without_id"] = refusal_of(session, PredictConfig(**{**table, "input": "table:none"}))
     config = PredictConfig(**table, id_column="path", scores=False)
     answer_on(session, config)
-    found["again"] = refusal_of(session, config)
+    results["again"] = refusal_of(session, config)
     answer_on(session, config.model_copy(update={"table_mode": "append"}))
     session.table("answers").write.parquet(str(folder / "answers"))
-    found["strict"] = refusal_of(session, PredictConfig(**given, output=folder / "strict", strict=True))
-    found["strict_left"] = [path.name for path in folder.iterdir() if "strict" in path.name]
+    results["strict"] = refusal_of(session, PredictConfig(**options, output=folder / "strict", strict=True))
+    results["strict_left"] = [path.name for path in folder.iterdir() if "strict" in path.name]
 
-    found["spark_ml"] = spark_ml(session, str(bundle), listed, images, folder)
+    results["spark_ml"] = spark_ml(session, str(bundle), listed, images, folder)
 
-    found["kinds"] = other_kinds(session, folder)
+    results["kinds"] = other_kinds(session, folder)
 
-    found["card"] = answer_of_the_card(bundle)
+    results["card"] = answer_of_the_card(bundle)
     predict_in_spark(str(bundle), str(images), str(folder / "example"))
-    return found
+    return results
 
 
 if __name__ == "__main__":
-    *given, part = sys.argv[1:]
-    paths = [Path(text) for text in given]
-    found = {"job": job, "rest": rest}[part](*paths)
-    (paths[-1] / "found.json").write_text(json.dumps(found))
+    *arguments, part = sys.argv[1:]
+    paths = [Path(text) for text in arguments]
+    results = {"job": job, "rest": other_parts}[part](*paths)
+    (paths[-1] / "found.json").write_text(json.dumps(results))

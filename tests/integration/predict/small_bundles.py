@@ -80,9 +80,9 @@ def expected_of(name: str) -> dict[str, NDArray[np.float64]]:
     rows = [row for at, row in enumerate(sample_rows(name)) if at not in (3, 5)]
     x = np.array([[number for part in row.values() for number in part] for row in rows])
 
-    def product(given, params, n):
-        weights = params[: n * given.shape[1]].reshape(n, -1)
-        return given @ weights.T + params[weights.size : weights.size + n]
+    def product(features, params, n):
+        weights = params[: n * features.shape[1]].reshape(n, -1)
+        return features @ weights.T + params[weights.size : weights.size + n]
 
     match name:
         case "regression":

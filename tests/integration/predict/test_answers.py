@@ -25,8 +25,8 @@ from tests.integration.small_run import CLASS_NAMES
 pytestmark = pytest.mark.tf
 
 
-def predicted(bundle, given, output, **options):
-    config = PredictConfig(bundle=bundle, input=given, output=output, **options)
+def predicted(bundle, source, output, **options):
+    config = PredictConfig(bundle=bundle, input=source, output=output, **options)
     summary = write_answers(config, on_step=lambda step: None)
     return summary, pq.read_table(output).to_pydict()
 
@@ -37,8 +37,8 @@ def scores_of(bundle, images):
     return load_saved_model(bundle / "saved_model")({"images": rgb})["scores"]
 
 
-def test_a_dataset_is_answered_as_by_the_saved_model_and_the_evaluation(made, tmp_path):
-    root, images, run, bundle, _ = made
+def test_a_dataset_is_answered_as_by_the_saved_model_and_the_evaluation(exported, tmp_path):
+    root, images, run, bundle, _ = exported
     summary, rows = predicted(bundle, root, tmp_path / "p.parquet", batch_size=20, top_k=2)
     expected = scores_of(bundle, images)
     assert (summary.n_records, summary.n_errors) == (53, 0)
@@ -54,8 +54,8 @@ def test_a_dataset_is_answered_as_by_the_saved_model_and_the_evaluation(made, tm
     assert rows["error"] == [None] * 53
 
 
-def test_files_lists_and_tables_of_the_same_images_get_the_same_answers(made, tmp_path):
-    _, images, _, bundle, folder = made
+def test_files_lists_and_tables_of_the_same_images_get_the_same_answers(exported, tmp_path):
+    _, images, _, bundle, folder = exported
     expected = scores_of(bundle, images)
     paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.png"))
     by_path = np.array([int(path[-7:-4]) for path in paths])
@@ -65,20 +65,20 @@ def test_files_lists_and_tables_of_the_same_images_get_the_same_answers(made, tm
     cells = [{"bytes": content, "path": path} for content, path in zip(contents, paths, strict=True)]
     pq.write_table(pa.table({"image": cells}), tmp_path / "structs.parquet")
     pa.csv.write_csv(pa.table({"path": paths, "label": [1] * 53}), tmp_path / "paths.csv")
-    for given, options in [
+    for source, options in [
         (folder, {}),
         (tmp_path / "list.txt", {"root_folder": folder}),
         (tmp_path / "bytes.parquet", {"id_column": "key"}),
         (tmp_path / "structs.parquet", {}),
         (tmp_path / "paths.csv", {"root_folder": folder}),
     ]:
-        summary, rows = predicted(bundle, given, tmp_path / "p.parquet", **options)
-        assert (rows["id"], summary.n_errors) == (paths, 0), given
+        summary, rows = predicted(bundle, source, tmp_path / "p.parquet", **options)
+        assert (rows["id"], summary.n_errors) == (paths, 0), source
         np.testing.assert_allclose(np.stack(rows["scores"]), expected[by_path], rtol=1e-5, atol=1e-7)
 
 
-def test_what_cannot_be_used_is_a_row_with_an_error_or_refused(made, tmp_path):
-    _, images, _, bundle, _ = made
+def test_what_cannot_be_used_is_a_row_with_an_error_or_refused(exported, tmp_path):
+    _, images, _, bundle, _ = exported
     cv2.imwrite(str(tmp_path / "a.png"), images[0].transpose(1, 2, 0))
     large = cv2.resize(np.ascontiguousarray(images[1].transpose(1, 2, 0)), (40, 30))
     cv2.imwrite(str(tmp_path / "d.png"), large)
@@ -106,17 +106,17 @@ def slow_pool(bundle, image):
     weights, bias = read_caffemodel(bundle / "weights.caffemodel")["conv"]
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
     conv = np.empty((8, 12, 12))
-    for y, left in np.ndindex(12, 12):
-        conv[:, y, left] = (weights * padded[:, y : y + 3, left : left + 3]).sum(axis=(1, 2, 3)) + bias.ravel()
+    for y, column in np.ndindex(12, 12):
+        conv[:, y, column] = (weights * padded[:, y : y + 3, column : column + 3]).sum(axis=(1, 2, 3)) + bias.ravel()
     conv = np.maximum(conv, 0)
     pool = np.empty((8, 6, 6))
-    for y, left in np.ndindex(6, 6):
-        pool[:, y, left] = conv[:, 2 * y : 2 * y + 3, 2 * left : 2 * left + 3].max(axis=(1, 2))
+    for y, column in np.ndindex(6, 6):
+        pool[:, y, column] = conv[:, 2 * y : 2 * y + 3, 2 * column : 2 * column + 3].max(axis=(1, 2))
     return pool
 
 
-def test_features_are_those_of_a_slow_net(made, tmp_path):
-    _, images, _, bundle, folder = made
+def test_features_are_those_of_a_slow_net(exported, tmp_path):
+    _, images, _, bundle, folder = exported
     config = FeaturesConfig(bundle=bundle, input=folder, output=tmp_path / "f.parquet", blobs="pool,ip", batch_size=20)
     summary = write_answers(config, on_step=lambda step: None)
     table = pq.read_table(tmp_path / "f.parquet")
@@ -132,11 +132,11 @@ def test_features_are_those_of_a_slow_net(made, tmp_path):
         np.testing.assert_allclose(table["ip"][row].as_py(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_two_batches_of_features_are_computed_at_a_time(made, tmp_path, monkeypatch):
-    _, _, _, bundle, folder = made
-    given = {"bundle": bundle, "input": folder, "blobs": "ip", "batch_size": 9}  # 53 images: 6 batches
-    alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
-    write_answers(FeaturesConfig(**given, output=alone, threads=1), on_step=lambda step: None)
+def test_two_batches_of_features_are_computed_at_a_time(exported, tmp_path, monkeypatch):
+    _, _, _, bundle, folder = exported
+    config = {"bundle": bundle, "input": folder, "blobs": "ip", "batch_size": 9}  # 53 images: 6 batches
+    serial, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
+    write_answers(FeaturesConfig(**config, output=serial, threads=1), on_step=lambda step: None)
     at_once = threading.Barrier(2)
     forward = FixedForward.__call__
 
@@ -145,15 +145,15 @@ def test_two_batches_of_features_are_computed_at_a_time(made, tmp_path, monkeypa
         return forward(self, feeds)
 
     monkeypatch.setattr(FixedForward, "__call__", two_at_once)
-    write_answers(FeaturesConfig(**given, output=together, threads=2), on_step=lambda step: None)
-    assert pq.read_table(together).equals(pq.read_table(alone))
+    write_answers(FeaturesConfig(**config, output=together, threads=2), on_step=lambda step: None)
+    assert pq.read_table(together).equals(pq.read_table(serial))
 
 
-def test_features_as_databases_hold_the_numbers_of_the_parquet_file(made, tmp_path):
-    _, _, _, bundle, folder = made
-    given = {"bundle": bundle, "input": folder, "blobs": "pool,ip", "batch_size": 20}
-    write_answers(FeaturesConfig(**given, output=tmp_path / "f.parquet"), on_step=lambda step: None)
-    summary = write_answers(FeaturesConfig(**given, output=tmp_path / "f", format="lmdb"), on_step=lambda step: None)
+def test_features_as_databases_hold_the_numbers_of_the_parquet_file(exported, tmp_path):
+    _, _, _, bundle, folder = exported
+    config = {"bundle": bundle, "input": folder, "blobs": "pool,ip", "batch_size": 20}
+    write_answers(FeaturesConfig(**config, output=tmp_path / "f.parquet"), on_step=lambda step: None)
+    summary = write_answers(FeaturesConfig(**config, output=tmp_path / "f", format="lmdb"), on_step=lambda step: None)
     table = pq.read_table(tmp_path / "f.parquet")
     assert summary.n_records == 53
     for blob, shape in (("pool", (8, 6, 6)), ("ip", (3, 1, 1))):
@@ -161,14 +161,14 @@ def test_features_as_databases_hold_the_numbers_of_the_parquet_file(made, tmp_pa
             assert source.keys(0, 53) == [f"{index:010d}" for index in range(53)]
             np.testing.assert_array_equal(source.read(0, 53)[0], np.stack(table[blob].to_numpy()).reshape(-1, *shape))
     (tmp_path / "list.txt").write_text("0/000.png\n0/none.png\n")
-    given |= {"input": tmp_path / "list.txt", "root_folder": folder, "output": tmp_path / "none", "format": "lmdb"}
+    config |= {"input": tmp_path / "list.txt", "root_folder": folder, "output": tmp_path / "none", "format": "lmdb"}
     with pytest.raises(DataError, match=r"0/none.png: .*; nothing was written"):
-        write_answers(FeaturesConfig(**given), on_step=lambda step: None)
+        write_answers(FeaturesConfig(**config), on_step=lambda step: None)
     assert not list((tmp_path / "none").glob("*/*"))
 
 
-def test_mistakes_are_told_before_anything_is_written(made, tmp_path):
-    _, _, _, bundle, folder = made
+def test_mistakes_are_told_before_anything_is_written(exported, tmp_path):
+    _, _, _, bundle, folder = exported
     with pytest.raises(ConfigError, match=r"input=.*: no such file or folder"):
         predicted(bundle, tmp_path / "none", tmp_path / "p.parquet")
     with pytest.raises(ConfigError, match="the bundle takes 14 x 16"):
@@ -179,12 +179,12 @@ def test_mistakes_are_told_before_anything_is_written(made, tmp_path):
     assert not (tmp_path / "p.parquet").exists()
 
 
-def test_the_process_answers_what_its_config_asks_for(made, tmp_path, caplog):
-    _, _, _, bundle, folder = made
+def test_the_process_answers_what_its_config_asks_for(exported, tmp_path, caplog):
+    _, _, _, bundle, folder = exported
     (tmp_path / "list.txt").write_text("0/000.png\n0/none.png\n")
-    given = {"bundle": bundle, "input": tmp_path / "list.txt", "root_folder": folder, "output": tmp_path / "o.parquet"}
+    fields = {"bundle": bundle, "input": tmp_path / "list.txt", "root_folder": folder, "output": tmp_path / "o.parquet"}
     caplog.set_level("INFO")
-    for config, column in [(PredictConfig(**given), "predicted"), (FeaturesConfig(**given, blobs="ip"), "ip")]:
+    for config, column in [(PredictConfig(**fields), "predicted"), (FeaturesConfig(**fields, blobs="ip"), "ip")]:
         (tmp_path / "config.json").write_text(config.model_dump_json())
         main(tmp_path / "config.json")
         rows = pq.read_table(tmp_path / "o.parquet").to_pydict()

@@ -77,10 +77,10 @@ def evaluated(run):
 
 
 def predicted(bundle, source, output, **options):
-    said = []
+    messages = []
     config = PredictConfig(bundle=bundle, input=source, output=output, **options)
-    write_answers(config, on_step=said.append)
-    return pq.read_table(output).to_pylist(), said
+    write_answers(config, on_step=messages.append)
+    return pq.read_table(output).to_pylist(), messages
 
 
 def require_equal(answers, rows, *, rtol=1e-4):
@@ -177,15 +177,19 @@ OF_ONE_READER = {"idx_of_its_size", "class_folders", "tar", "lmdb_raw", "leveldb
     "kind", [pytest.param(kind, marks=pytest.mark.long if kind in OF_ONE_READER else []) for kind in CASES]
 )
 def test_raw_records_get_the_answers_of_the_evaluation(tmp_path, kind):
-    write, options, transform, asked = CASES[kind]
+    write, options, transform, predict_options = CASES[kind]
     source = write(tmp_path / "source")
     config = IngestConfig(source=source, test_source=source, output=tmp_path / "data", shuffle=False, **options)
     ingest(config, tmp_path / "work")
     rows, bundle = evaluated(untrained_run(tmp_path / "net", config.output, transform=transform))
-    answers, _ = predicted(bundle, source, tmp_path / "answers.parquet", **asked)
+    answers, _ = predicted(bundle, source, tmp_path / "answers.parquet", **predict_options)
     require_equal(answers, rows)
-    again, _ = predicted(bundle, config.output, tmp_path / "again.parquet")  # what is stored is taken as it is
-    np.testing.assert_allclose([row["scores"] for row in again], [row["scores"] for row in rows], rtol=1e-4, atol=1e-6)
+    answers_of_dataset, _ = predicted(
+        bundle, config.output, tmp_path / "again.parquet"
+    )  # what is stored is taken as it is
+    np.testing.assert_allclose(
+        [row["scores"] for row in answers_of_dataset], [row["scores"] for row in rows], rtol=1e-4, atol=1e-6
+    )
 
 
 def a_mixed_table():
@@ -231,11 +235,13 @@ def test_raw_rows_get_the_answers_of_the_evaluation(tmp_path, kind):
         untrained_run(tmp_path / "net", config.output, layer="HDF5Data", transform="", param=param, std=std)
     )
     for ending in endings:
-        given = table if ending != "csv" else table.drop(["parts"])
-        answers, _ = predicted(bundle, write_table(tmp_path / f"raw.{ending}", given), tmp_path / "answers.parquet")
+        raw_table = table if ending != "csv" else table.drop(["parts"])
+        answers, _ = predicted(bundle, write_table(tmp_path / f"raw.{ending}", raw_table), tmp_path / "answers.parquet")
         require_equal(answers, rows, rtol=1e-3)  # a request is float32, which keeps 5000 +- 3 to 0.0005
-    again, _ = predicted(bundle, config.output, tmp_path / "again.parquet")
-    np.testing.assert_allclose([row["scores"] for row in again], [row["scores"] for row in rows], rtol=1e-3, atol=1e-5)
+    answers_of_dataset, _ = predicted(bundle, config.output, tmp_path / "again.parquet")
+    np.testing.assert_allclose(
+        [row["scores"] for row in answers_of_dataset], [row["scores"] for row in rows], rtol=1e-3, atol=1e-5
+    )
     with pytest.raises(ConfigError, match=r"no column a; the net was trained on .* feature_columns names others"):
         predicted(bundle, write_table(tmp_path / "less.parquet", table.drop(["a"])), tmp_path / "no.parquet")
 
@@ -294,8 +300,8 @@ def test_the_cards_code_makes_the_samples_that_ingestion_made(tmp_path, options,
     )  # fmt: skip
     names: dict = {}
     exec(image_snippet(contract), names)
-    made = np.stack([names["sample_of"](str(path)) for path in sorted(source.rglob(f"*{suffix}"))])
-    np.testing.assert_array_equal(made, stored[:, ::-1].transpose(0, 2, 3, 1))
+    samples = np.stack([names["sample_of"](str(path)) for path in sorted(source.rglob(f"*{suffix}"))])
+    np.testing.assert_array_equal(samples, stored[:, ::-1].transpose(0, 2, 3, 1))
 
 
 def test_every_place_that_takes_raw_images_gives_the_answers_of_the_evaluation(tmp_path):
@@ -312,8 +318,8 @@ def test_every_place_that_takes_raw_images_gives_the_answers_of_the_evaluation(t
     form, answer = spark_udf._model(str(bundle), "", 1, 5, RawImageConfig())
     for cells in (contents, [str(path) for path in paths]):
         records = spark_udf._records((pd.Series(cells, dtype=object),), form)
-        found = spark_udf._answered(records, form, answer, ["scores", "error"], PixelWatch(form))
-        np.testing.assert_allclose(np.stack(found["scores"]), expected, rtol=1e-4, atol=1e-6)
+        answered = spark_udf._answered(records, form, answer, ["scores", "error"], PixelWatch(form))
+        np.testing.assert_allclose(np.stack(answered["scores"]), expected, rtol=1e-4, atol=1e-6)
 
     model = load_served(ServeConfig(bundle=bundle))
     uploads = samples_of_pictures([(path.name, content) for path, content in zip(paths, contents, strict=True)], form)
@@ -323,8 +329,8 @@ def test_every_place_that_takes_raw_images_gives_the_answers_of_the_evaluation(t
     np.testing.assert_allclose(model.answers(in_json)["scores"], expected, rtol=1e-4, atol=1e-6)
 
     blobs = []
-    for given in (source, config.output):
-        features = FeaturesConfig(bundle=bundle, input=given, output=tmp_path / "f.parquet", blobs="ip")
+    for input_path in (source, config.output):
+        features = FeaturesConfig(bundle=bundle, input=input_path, output=tmp_path / "f.parquet", blobs="ip")
         write_answers(features, on_step=lambda step: None)
         blobs.append(np.stack(pq.read_table(features.output)["ip"].to_pylist()))
     np.testing.assert_allclose(blobs[0], blobs[1], rtol=1e-4, atol=1e-5)

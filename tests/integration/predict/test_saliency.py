@@ -163,9 +163,11 @@ def test_of_a_crop_the_map_is_of_the_centre(colour):
     pixels = np.random.default_rng(8).integers(0, 256, (3, SIDE + 3, SIDE + 4)).astype(np.uint8)
     output = OutputBlob(name="scores", blob="prob", task="classification", shape=(-1, 3), n_classes=3)
     question = Question((pixels,), output, 0, 0.5)
-    found = np.array(saliency.gradients("gradient", question)["map"])
+    saliency_map = np.array(saliency.gradients("gradient", question)["map"])
     centre = pixels[:, 1 : 1 + SIDE, 2 : 2 + SIDE]
-    assert found == pytest.approx((params.reshape(3, 3, SIDE, SIDE)[0] * centre * 0.5).sum(axis=0), rel=1e-3, abs=1e-3)
+    assert saliency_map == pytest.approx(
+        (params.reshape(3, 3, SIDE, SIDE)[0] * centre * 0.5).sum(axis=0), rel=1e-3, abs=1e-3
+    )
     copies = np.concatenate([np.stack([part for (part,) in batch]) for batch in saliency.copies(question)])
     outside = np.ones(pixels.shape[1:], bool)
     outside[1 : 1 + SIDE, 2 : 2 + SIDE] = False

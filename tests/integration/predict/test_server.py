@@ -25,8 +25,8 @@ def ask(url, body=None, kind="application/json"):
         return json.loads(answer.read()) if url.endswith(("predict", "model", "health")) else answer.read().decode()
 
 
-def test_a_server_answers_as_the_saved_model_and_ends_well(made, tmp_path):
-    _, images, _, bundle, folder = made
+def test_a_server_answers_as_the_saved_model_and_ends_well(exported, tmp_path):
+    _, images, _, bundle, folder = exported
     command = [str(Path(sys.executable).with_name("deepspark")), "serve", str(bundle), "--port", "0", "--threads", "1"]
     options = ["--batch-wait-ms", "50", "--queue-size", "100", "--max-image-pixels", "1000000"]
     with (tmp_path / "log").open("w") as log:
@@ -43,8 +43,8 @@ def test_a_server_answers_as_the_saved_model_and_ends_well(made, tmp_path):
         bodies = [json.dumps({"instances": rgb[row : row + 1].tolist()}).encode() for row in range(20)]
         with ThreadPoolExecutor(20) as pool:
             answers = list(pool.map(lambda body: ask(f"{url}/v1/predict", body), bodies))
-        found = np.array([answer["predictions"][0]["scores"] for answer in answers])
-        np.testing.assert_allclose(found, expected[:20], rtol=1e-5, atol=1e-7)
+        scores = np.array([answer["predictions"][0]["scores"] for answer in answers])
+        np.testing.assert_allclose(scores, expected[:20], rtol=1e-5, atol=1e-7)
         picture = ask(f"{url}/v1/predict", (folder / "0" / "000.png").read_bytes(), "image/png")
         np.testing.assert_allclose(picture["predictions"][0]["scores"], expected[0], rtol=1e-5, atol=1e-7)
 
@@ -54,23 +54,23 @@ def test_a_server_answers_as_the_saved_model_and_ends_well(made, tmp_path):
         assert calls < 21  # some went together
 
         huge = cv2.imencode(".png", np.zeros((1001, 1000), np.uint8))[1].tobytes()
-        for body, kind, told in [
+        for body, kind, message in [
             (b'{"instances": [[1]]}', "application/json", "found shape (1)"),
             (huge, "image/png", "MAX_IMAGE_PIXELS"),
         ]:
             with pytest.raises(urllib.error.HTTPError) as caught:
                 ask(f"{url}/v1/predict", body, kind)
             assert caught.value.code == 422
-            assert told in caught.value.read().decode()
+            assert message in caught.value.read().decode()
         assert ask(f"{url}/health") == {"status": "ok"}
 
         server.send_signal(signal.SIGTERM)
-        rest = server.communicate(timeout=60)[0]
+        output = server.communicate(timeout=60)[0]
     finally:
         server.kill()
         server.wait()
         server.stdout.close()
     assert server.returncode == 0, (tmp_path / "log").read_text()
     assert "tensorflow/serving" in production[1]
-    assert rest == "serve: ended\n"
+    assert output == "serve: ended\n"
     assert "Traceback" not in (tmp_path / "log").read_text()

@@ -27,7 +27,7 @@ layer { name: "both" type: "Concat" bottom: "left" bottom: "right" top: "both" }
 layer { name: "ip" type: "InnerProduct" bottom: "both" top: "ip" inner_product_param { num_output: 3 } }
 layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
 """
-LEFT = [[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]
+LEFT_VALUES = [[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]
 RIGHT = [[1.0, -1.0], [2.0, 0.0]]
 
 
@@ -43,19 +43,23 @@ def test_each_input_has_a_column_or_a_name(tmp_path):
     (tmp_path / "convert.json").write_text(config.model_dump_json())
     convert(tmp_path / "convert.json")
 
-    features = np.concatenate([LEFT, RIGHT], axis=1) @ params[:15].reshape(3, 5).T + params[15:]
+    features = np.concatenate([LEFT_VALUES, RIGHT], axis=1) @ params[:15].reshape(3, 5).T + params[15:]
     expected = np.exp(features) / np.exp(features).sum(axis=1, keepdims=True)
     table = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"left": LEFT, "other": RIGHT, "id": ["first", "second"]}), table)
-    given = {"bundle": bundle, "input": table, "input_columns": "right=other", "id_column": "id"}
-    write_answers(PredictConfig(**given, output=tmp_path / "p"), on_step=lambda step: None)
+    pq.write_table(pa.table({"left": LEFT_VALUES, "other": RIGHT, "id": ["first", "second"]}), table)
+    options = {"bundle": bundle, "input": table, "input_columns": "right=other", "id_column": "id"}
+    write_answers(PredictConfig(**options, output=tmp_path / "p"), on_step=lambda step: None)
     rows = pq.read_table(tmp_path / "p").to_pydict()
     assert rows["id"] == ["first", "second"]
     np.testing.assert_allclose(np.stack(rows["scores"]), expected, rtol=1e-5)
-    write_answers(FeaturesConfig(**given, output=tmp_path / "f", blobs="ip"), on_step=lambda step: None)
+    write_answers(FeaturesConfig(**options, output=tmp_path / "f", blobs="ip"), on_step=lambda step: None)
     np.testing.assert_allclose(np.stack(pq.read_table(tmp_path / "f")["ip"].to_pylist()), features, rtol=1e-5)
 
     model = load_served(ServeConfig(bundle=bundle))
-    body = {"instances": [{"left": left, "right": right} for left, right in zip(LEFT, RIGHT, strict=True)]}
-    found = model.answers(samples_of_json(json.dumps(body).encode(), model.form))["scores"]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    body = {
+        "instances": [
+            {"left": left_value, "right": right} for left_value, right in zip(LEFT_VALUES, RIGHT, strict=True)
+        ]
+    }
+    scores = model.answers(samples_of_json(json.dumps(body).encode(), model.form))["scores"]
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)

@@ -58,18 +58,18 @@ def test_one_virtual_worker_is_a_real_one_bit_for_bit(solver: Path, tmp_path: Pa
             threads_per_worker=1,
         )
     )
-    found = simulate(solver, tmp_path, step_jitter=0.3)
-    assert found.digest == vector_digest(real.center)
+    virtual = simulate(solver, tmp_path, step_jitter=0.3)
+    assert virtual.digest == vector_digest(real.center)
     tests = {event.clock: event.data["loss"] for event in real.events("evaluation")}
-    assert {point.clock: point.value for point in found.curve} == tests
+    assert {point.clock: point.value for point in virtual.curve} == tests
     assert list(tests) == [0, 20, 40, 60]
 
 
 @pytest.mark.parametrize("strategy", ["easgd", "local_sgd"])
 def test_the_same_seed_gives_the_same_bits(strategy: str, solver: Path, tmp_path: Path) -> None:
     options = {"n_workers": 4, "strategy": strategy, "step_jitter": 0.2, "speed_spread": 0.2, "stragglers": 0.25}
-    first, again, other = (simulate(solver, tmp_path, seed=seed, **options) for seed in (5, 5, 6))
-    assert first.model_copy(update={"host_s": 0.0}) == again.model_copy(update={"host_s": 0.0})
+    first, second, other = (simulate(solver, tmp_path, seed=seed, **options) for seed in (5, 5, 6))
+    assert first.model_copy(update={"host_s": 0.0}) == second.model_copy(update={"host_s": 0.0})
     assert first.digest != other.digest
     assert first.slow_workers == 1
 
@@ -78,11 +78,11 @@ def test_the_same_seed_gives_the_same_bits(strategy: str, solver: Path, tmp_path
 def test_virtual_time_is_that_of_the_minibatches_and_exchanges(
     n_workers: int, least: int, solver: Path, tmp_path: Path
 ) -> None:
-    found = simulate(solver, tmp_path, n_workers=n_workers, comm_period=1)
+    result = simulate(solver, tmp_path, n_workers=n_workers, comm_period=1)
     expected = least * (STEP_S + ALONE_S)
-    assert found.virtual_s == pytest.approx(expected, rel=2e-3)  # the first time all come at once, and queue
-    assert found.virtual_s >= expected
-    assert found.exchanges == found.clock == 60
+    assert result.virtual_s == pytest.approx(expected, rel=2e-3)  # the first time all come at once, and queue
+    assert result.virtual_s >= expected
+    assert result.exchanges == result.clock == 60
 
 
 def test_tau_of_hosts_follows_the_network(solver: Path, tmp_path: Path) -> None:
@@ -113,30 +113,30 @@ def test_a_slow_worker_holds_up_a_round_and_no_asynchronous_run(solver: Path, tm
 
 @pytest.mark.parametrize("strategy", ["easgd", "sync"])
 def test_killed_workers_come_back_and_every_minibatch_is_done(strategy: str, solver: Path, tmp_path: Path) -> None:
-    found = simulate(solver, tmp_path, strategy=strategy, n_workers=4, deaths=3, restart_s=0.2)
-    whole = simulate(solver, tmp_path, strategy=strategy, n_workers=4)
-    assert found.clock == whole.clock == 60
-    assert found.reissued_grants > 0 == whole.reissued_grants
-    assert found.virtual_s > whole.virtual_s
+    disturbed = simulate(solver, tmp_path, strategy=strategy, n_workers=4, deaths=3, restart_s=0.2)
+    undisturbed = simulate(solver, tmp_path, strategy=strategy, n_workers=4)
+    assert disturbed.clock == undisturbed.clock == 60
+    assert disturbed.reissued_grants > 0 == undisturbed.reissued_grants
+    assert disturbed.virtual_s > undisturbed.virtual_s
 
 
 @pytest.mark.parametrize("strategy", strategy_names())
 def test_every_strategy_lowers_the_loss(strategy: str, solver: Path, tmp_path: Path) -> None:
     period = {"comm_period": 2} if strategy not in ("sync", "dcasgd") else {}
-    found = simulate(solver, tmp_path, strategy=strategy, n_workers=2, **period)
-    assert found.figure == "loss"
-    assert not found.higher_is_better
-    losses = [point.value for point in found.curve]
+    result = simulate(solver, tmp_path, strategy=strategy, n_workers=2, **period)
+    assert result.figure == "loss"
+    assert not result.higher_is_better
+    losses = [point.value for point in result.curve]
     assert np.isfinite(losses).all()
-    assert found.accuracy == losses[-1] < 0.9 * losses[0]
+    assert result.accuracy == losses[-1] < 0.9 * losses[0]
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning", "ignore:overflow:RuntimeWarning")
 def test_a_loss_that_is_not_finite_is_told_and_no_crash(solver: Path, tmp_path: Path) -> None:
-    found = simulate(solver, tmp_path, overrides="max_iter: 60 base_lr: 1e30", n_workers=2)
-    assert found.failure is not None
-    assert "loss is" in found.failure
-    assert found.accuracy is None
+    result = simulate(solver, tmp_path, overrides="max_iter: 60 base_lr: 1e30", n_workers=2)
+    assert result.failure is not None
+    assert "loss is" in result.failure
+    assert result.accuracy is None
 
 
 def test_a_solver_without_a_test_net_has_nothing_to_tell(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_a_solver_without_a_test_net_has_nothing_to_tell(tmp_path: Path) -> None
 def test_nothing_moves_on_where_the_rate_falls_to_nothing(solver: Path, tmp_path: Path) -> None:
     # Workers and center meet, and that is all; with the momentum of the rate before the loss would fall by a quarter.
     overrides = 'max_iter: 240 test_interval: 20 test_iter: 5 lr_policy: "multistep" gamma: 0 stepvalue: 100'
-    found = simulate(solver, tmp_path, overrides=overrides, n_workers=4, comm_period=1, moving_rate=0.3)
-    losses = {point.clock: point.value for point in found.curve}
+    result = simulate(solver, tmp_path, overrides=overrides, n_workers=4, comm_period=1, moving_rate=0.3)
+    losses = {point.clock: point.value for point in result.curve}
     assert losses[100] < 0.6 * losses[80]
     assert losses[240] == pytest.approx(losses[100], rel=0.02)
 

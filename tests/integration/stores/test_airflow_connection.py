@@ -49,11 +49,11 @@ def ingested_by_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
 
     def submit(hook: Any, application: str = "", **_: Any) -> None:
         command = [sys.executable, "-c", STAGE, hook._application_args[0], str(tmp_path / "work")]
-        done = subprocess.run(
+        completed = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL
         )
-        assert done.returncode == 0, done.stderr
-        hook.log.info("%s", done.stdout + done.stderr)
+        assert completed.returncode == 0, completed.stderr
+        hook.log.info("%s", completed.stdout + completed.stderr)
 
     monkeypatch.setattr(spark_stage.StageSubmitHook, "submit", submit)
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)

@@ -45,14 +45,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 def deepspark(*arguments: str, folder: Path, environment: dict[str, str], code: int = 0) -> str:
     """Run the command; return what it says on stderr. No credential is ever said."""
     command = [sys.executable, "-m", "deepspark_ops.command.cli", *arguments]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=900
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == code, said
-    assert "Traceback" not in said
-    assert SECRET not in said
-    return done.stderr
+    output = completed.stdout + completed.stderr
+    assert completed.returncode == code, output
+    assert "Traceback" not in output
+    assert SECRET not in output
+    return completed.stderr
 
 
 @pytest.fixture(scope="module")
@@ -63,29 +63,29 @@ def dataset(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
         put(f"photos/{name}", content, folder)
     options = ["--output", "s3://bucket/sets/pets", "--samples-per-shard", "10", "--master", "local[2]"]
     deepspark("ingest", "s3://bucket/photos", *options, folder=folder, environment=environment)
-    again = deepspark("ingest", "s3://bucket/photos", *options, folder=folder, environment=environment)
-    assert "is up to date" in again
+    second_output = deepspark("ingest", "s3://bucket/photos", *options, folder=folder, environment=environment)
+    assert "is up to date" in second_output
     return "s3://bucket/sets/pets"
 
 
 def test_a_dataset_goes_from_the_store_into_the_store(dataset, environment, tmp_path):
-    found = data_path(dataset).entries(is_deep=True)
+    entries = data_path(dataset).entries(is_deep=True)
     manifest = read_manifest(data_path(f"{dataset}/train")).model_dump()
     shards = {f"train/{shard['file']}/data.mdb": shard["n_bytes"] for shard in manifest["shards"]}
     assert len(shards) > 3
-    assert {name: found[name].n_bytes for name in shards} == shards
-    newest = max(entry.changed_ns for name, entry in found.items() if name.startswith(("train/", "test/")))
-    assert found["dataset.json"].changed_ns >= newest  # moto tells seconds
-    assert {f"train/{manifest['mean_file']['file']}", "contact_sheet.zip", "report.html"} <= set(found)
-    assert not [name for name in found if name.startswith(".work")]
+    assert {name: entries[name].n_bytes for name in shards} == shards
+    newest = max(entry.changed_ns for name, entry in entries.items() if name.startswith(("train/", "test/")))
+    assert entries["dataset.json"].changed_ns >= newest  # moto tells seconds
+    assert {f"train/{manifest['mean_file']['file']}", "contact_sheet.zip", "report.html"} <= set(entries)
+    assert not [name for name in entries if name.startswith(".work")]
     # The same from the disk gives the same shards, to the bit.
     for name, content in photos().items():
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "photos" / name).write_bytes(content)
     options = ["--output", "here", "--samples-per-shard", "10", "--master", "local[2]"]
     deepspark("ingest", "photos", *options, folder=tmp_path, environment=environment)
-    here = read_manifest(tmp_path / "here" / "train").model_dump()
-    assert [shard["sha256"] for shard in here["shards"]] == [shard["sha256"] for shard in manifest["shards"]]
+    local_manifest = read_manifest(tmp_path / "here" / "train").model_dump()
+    assert [shard["sha256"] for shard in local_manifest["shards"]] == [shard["sha256"] for shard in manifest["shards"]]
 
 
 def test_archives_bad_keys_and_refusals_of_the_store(environment, tmp_path):
@@ -103,11 +103,11 @@ def test_archives_bad_keys_and_refusals_of_the_store(environment, tmp_path):
     assert shards[0][0]["sha256"] == shards[1][0]["sha256"]
     rejected = "".join(path.read_text() for path in (tmp_path / "out1").rglob("rejected-*.jsonl"))
     assert "no such object: s3://bucket/listed/cat/none.png" in rejected
-    said = deepspark("ingest", "s3://none/x", "--output", "o", folder=tmp_path, environment=environment, code=2)
-    assert "source=s3://none/x: no such file or folder" in said
+    output = deepspark("ingest", "s3://none/x", "--output", "o", folder=tmp_path, environment=environment, code=2)
+    assert "source=s3://none/x: no such file or folder" in output
     unreachable = {**environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
-    said = deepspark("ingest", "s3://bucket/x", "--output", "o", folder=tmp_path, environment=unreachable, code=2)
-    assert re.search("source=s3://bucket/x: the store cannot be reached: .*127.0.0.1", said)
+    output = deepspark("ingest", "s3://bucket/x", "--output", "o", folder=tmp_path, environment=unreachable, code=2)
+    assert re.search("source=s3://bucket/x: the store cannot be reached: .*127.0.0.1", output)
 
 
 def test_a_net_is_trained_scored_and_answers_from_the_store(dataset, environment, tmp_path):
@@ -123,9 +123,11 @@ def test_a_net_is_trained_scored_and_answers_from_the_store(dataset, environment
     assert ended.data["fetched_shards"] == n_shards
     little = ["--staging-folder", str(tmp_path / "few"), "--staging-size", str(most)]
     options[options.index("run")] = "again"
-    told = deepspark("train", "solver.prototxt", *options, *little, folder=tmp_path, environment=environment)
-    assert re.search("the training set in s3://bucket/sets/pets has .*; shuffled order mixes the samples of", told)
-    assert re.search("fetched from s3://bucket/sets/pets: .* copies of shards, each of [0-9]+ shards", told)
+    train_output = deepspark("train", "solver.prototxt", *options, *little, folder=tmp_path, environment=environment)
+    assert re.search(
+        "the training set in s3://bucket/sets/pets has .*; shuffled order mixes the samples of", train_output
+    )
+    assert re.search("fetched from s3://bucket/sets/pets: .* copies of shards, each of [0-9]+ shards", train_output)
     assert sum(path.stat().st_size for path in (tmp_path / "few").rglob("*") if path.is_file()) <= most
     deepspark("evaluate", "run", folder=tmp_path, environment=environment)
     metrics = json.loads((tmp_path / "run" / "evaluation" / "metrics.json").read_text())
@@ -185,18 +187,18 @@ def test_hadoops_client_reads_and_writes(tmp_path, monkeypatch):
 
 def test_a_source_that_grew_sends_what_is_new(dataset, environment, tmp_path):
     """The last of this file: the other tests count the first version's samples."""
-    before = data_path(dataset).entries(is_deep=True)
+    old_entries = data_path(dataset).entries(is_deep=True)
     rng = np.random.default_rng(1)
     for i in range(3):
         pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
         put(f"photos/cat/new{i}.png", cv2.imencode(".png", pixels)[1].tobytes(), tmp_path)
     options = ["--output", dataset, "--samples-per-shard", "10", "--master", "local[2]"]
-    said = deepspark("ingest", "s3://bucket/photos", *options, folder=tmp_path, environment=environment)
-    assert "samples stay" in said
-    after = data_path(dataset).entries(is_deep=True)
-    shards = {name: entry for name, entry in before.items() if name.endswith(("data.mdb", ".npz"))}
+    output = deepspark("ingest", "s3://bucket/photos", *options, folder=tmp_path, environment=environment)
+    assert "samples stay" in output
+    new_entries = data_path(dataset).entries(is_deep=True)
+    shards = {name: entry for name, entry in old_entries.items() if name.endswith(("data.mdb", ".npz"))}
     assert shards
-    assert {name: after[name] for name in shards} == shards  # times of change, too
+    assert {name: new_entries[name] for name in shards} == shards  # times of change, too
     (version,) = (data_path(dataset) / "versions").iterdir()
     for path in (dataset, str(version)):
         deepspark("data", "verify", path, folder=tmp_path, environment=environment)

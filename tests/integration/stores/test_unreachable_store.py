@@ -18,14 +18,14 @@ COMMANDS = {
     "train's dataset": (["train", "solver.prototxt", "--dataset", ADDRESS, "--run-dir", "run"], 1, ADDRESS),
     "data show": (["data", "show", ADDRESS], 1, ADDRESS),
 }
-OTHERS = {
+OTHER_COMMANDS = {
     "ingest's archive": (["ingest", f"{ADDRESS}.tar::list.txt", "--output", "dataset"], 2, f"source={ADDRESS}.tar"),
     "ingest's output": (["ingest", "photos", "--output", ADDRESS], 1, f"{ADDRESS}/"),
     "data prune": (["data", "prune", ADDRESS, "--keep", "0"], 1, ADDRESS),
 }
 
 
-@pytest.mark.parametrize("commands", [COMMANDS, pytest.param(OTHERS, marks=pytest.mark.long)], ids=", ".join)
+@pytest.mark.parametrize("commands", [COMMANDS, pytest.param(OTHER_COMMANDS, marks=pytest.mark.long)], ids=", ".join)
 def test_each_command_says_in_one_message_that_the_store_cannot_be_reached(
     commands: dict[str, tuple[list[str], int, str]], tmp_path: Path
 ) -> None:

@@ -51,8 +51,8 @@ class Mlflow:
         return dict(self.ask("runs/get", run_id=run_id)["run"])
 
     def history(self, run_id: str, key: str) -> list[tuple[int, float, int]]:
-        found = self.ask("metrics/get-history", run_id=run_id, metric_key=key)["metrics"]
-        return [(point["step"], point["value"], point["timestamp"]) for point in found]
+        points = self.ask("metrics/get-history", run_id=run_id, metric_key=key)["metrics"]
+        return [(point["step"], point["value"], point["timestamp"]) for point in points]
 
     def file(self, run: dict[str, Any], name: str) -> bytes:
         where = run["info"]["artifact_uri"].removeprefix("mlflow-artifacts:/")
@@ -65,8 +65,8 @@ class Mlflow:
         return list(self.ask("runs/search", {"experiment_ids": [number]}).get("runs", []))
 
     def versions(self, model: str) -> dict[int, dict[str, Any]]:
-        found = self.ask("model-versions/search", filter=f"name='{model}'").get("model_versions", [])
-        return {int(version["version"]): version for version in found}
+        versions = self.ask("model-versions/search", filter=f"name='{model}'").get("model_versions", [])
+        return {int(version["version"]): version for version in versions}
 
     def alias(self, model: str) -> int | None:
         aliases = self.ask("registered-models/get", name=model)["registered_model"].get("aliases", [])
@@ -83,7 +83,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
         lambda port: [SERVER, "server", *store, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
         log=folder / "log",
         answers_at="/health",
-        what="MLflow's server",
+        server_name="MLflow's server",
         cwd=folder,
         env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "HOME": str(folder)},
     ) as url:
@@ -95,12 +95,12 @@ def deepspark(*arguments: str, url: str, folder: Path, code: int = 0, **variable
     patient = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "50"}  # a server on a busy machine is no finding
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": url, **patient, **variables}
     command = [CLIENT, "-m", "deepspark_ops.command.cli", *arguments]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=180
     )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return " ".join(done.stderr.split())
+    assert completed.returncode == code, completed.stderr
+    assert "Traceback" not in completed.stderr
+    return " ".join(completed.stderr.split())
 
 
 EVENTS = [
@@ -134,31 +134,34 @@ def id_of(run: Path) -> str:
 
 def test_a_finished_run_is_in_mlflow_as_its_files_have_it(mlflow: Mlflow, tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    said = deepspark("track", str(run), url=mlflow.url, folder=tmp_path, MLFLOW_EXPERIMENT_NAME="digits nightly")
-    found = mlflow.run(id_of(run))
-    assert (found["info"]["status"], found["info"]["run_name"]) == ("FINISHED", "LeNet, easgd x2, 1,000 minibatches")
-    assert (found["info"]["start_time"], found["info"]["end_time"]) == (1_000_000, 1_100_000)
-    params = {param["key"]: param["value"] for param in found["data"]["params"]}
+    output = deepspark("track", str(run), url=mlflow.url, folder=tmp_path, MLFLOW_EXPERIMENT_NAME="digits nightly")
+    sent_run = mlflow.run(id_of(run))
+    assert (sent_run["info"]["status"], sent_run["info"]["run_name"]) == (
+        "FINISHED",
+        "LeNet, easgd x2, 1,000 minibatches",
+    )
+    assert (sent_run["info"]["start_time"], sent_run["info"]["end_time"]) == (1_000_000, 1_100_000)
+    params = {param["key"]: param["value"] for param in sent_run["data"]["params"]}
     expected = {"strategy": "easgd", "n_workers": "2", "comm_period": "4", "solver.base_lr": "0.01", "net": "LeNet"}
     assert {name: params[name] for name in expected} == expected
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     for worker in (0, 1):
         for name in ("loss", "staleness"):
-            told = [
+            losses = [
                 (event["clock"], event[name], int(event["time"] * 1000))
                 for event in events
                 if event["kind"] == "loss" and event["worker"] == worker
             ]
-            assert mlflow.history(found["info"]["run_id"], f"worker_{name}/worker_{worker}") == told
-            assert len(told) > 28
+            assert mlflow.history(sent_run["info"]["run_id"], f"worker_{name}/worker_{worker}") == losses
+            assert len(losses) > 28
     metrics = json.loads((run / "evaluation" / "metrics.json").read_text())
-    assert mlflow.history(found["info"]["run_id"], "evaluation/top1")[0][:2] == (1, metrics["top1"])
+    assert mlflow.history(sent_run["info"]["run_id"], "evaluation/top1")[0][:2] == (1, metrics["top1"])
     for name in ("evaluation/report.html", "evaluation/metrics.json", "bundle/manifest.json", "config.json"):
-        assert mlflow.file(found, name) == (run / name).read_bytes()
+        assert mlflow.file(sent_run, name) == (run / name).read_bytes()
     with pytest.raises(urllib.error.HTTPError):
-        mlflow.file(found, "bundle/weights.caffemodel")
-    assert "6 files sent" in said
-    assert [one["info"]["run_id"] for one in mlflow.experiment("digits nightly")] == [id_of(run)]
+        mlflow.file(sent_run, "bundle/weights.caffemodel")
+    assert "6 files sent" in output
+    assert [sent_run["info"]["run_id"] for sent_run in mlflow.experiment("digits nightly")] == [id_of(run)]
 
 
 def test_a_retry_goes_on_with_the_same_run(mlflow: Mlflow, tmp_path: Path) -> None:
@@ -170,18 +173,18 @@ def test_a_retry_goes_on_with_the_same_run(mlflow: Mlflow, tmp_path: Path) -> No
     tags = {tag["key"]: tag["value"] for tag in first["data"]["tags"]}
     assert tags["deepspark.error"] == "train: loss is nan"
     with (run / "events.jsonl").open("ab") as events:
-        again = [loss(0, clock, 2000.0 + clock, loss=0.5) for clock in range(36, 60, 2)]
-        events.write(lines([started(34, 2000.0), *again, stage("finished", 60, 2100.0)]))
+        retried = [loss(0, clock, 2000.0 + clock, loss=0.5) for clock in range(36, 60, 2)]
+        events.write(lines([started(34, 2000.0), *retried, stage("finished", 60, 2100.0)]))
     (run / "config.json").write_text(json.dumps({"strategy": "easgd", "n_workers": 3, "comm_period": 4}))
     deepspark("track", str(run), url=mlflow.url, folder=tmp_path, MLFLOW_EXPERIMENT_NAME="retried")
     assert len(mlflow.experiment("retried")) == 1
-    found = mlflow.run(id_of(run))
-    assert (found["info"]["run_id"], found["info"]["status"]) == (first["info"]["run_id"], "FINISHED")
+    sent_run = mlflow.run(id_of(run))
+    assert (sent_run["info"]["run_id"], sent_run["info"]["status"]) == (first["info"]["run_id"], "FINISHED")
     history = mlflow.history(id_of(run), "worker_loss/worker_0")
     assert [point for point in history if point[2] >= 2_000_000] == [
         (clock, 0.5, (2000 + clock) * 1000) for clock in range(36, 60, 2)
     ]
-    assert {tag["key"]: tag["value"] for tag in found["data"]["tags"]}["now.n_workers"] == "3"
+    assert {tag["key"]: tag["value"] for tag in sent_run["data"]["tags"]}["now.n_workers"] == "3"
     (run / "mlflow.json").write_text(json.dumps({"format_version": 1, "id": tags["deepspark.id"]}))
     deepspark("track", str(run), url=mlflow.url, folder=tmp_path, MLFLOW_EXPERIMENT_NAME="retried")
     assert len(mlflow.experiment("retried")) == 1, "found again by its tag"
@@ -198,14 +201,14 @@ def promote(mlflow: Mlflow, folder: Path, model: str, name: str, n_wrong: int) -
 def test_versions_have_the_same_numbers_and_the_alias_moves(mlflow: Mlflow, tmp_path: Path) -> None:
     runs = [promote(mlflow, tmp_path, "digits", name, n_wrong) for name, n_wrong in (("first", 20), ("second", 9))]
     model = tmp_path / "models" / "digits"
-    found = mlflow.versions("digits")
+    versions = mlflow.versions("digits")
     records = {number: json.loads((model / "versions" / f"v{number}.json").read_text()) for number in (1, 2)}
     digests = {
         number: {tag["key"]: tag["value"] for tag in version["tags"]}["deepspark.manifest_digest"]
-        for number, version in found.items()
+        for number, version in versions.items()
     }
     assert digests == {number: record["manifest_digest"] for number, record in records.items()}
-    assert {number: version["run_id"] for number, version in found.items()} == {1: id_of(runs[0]), 2: id_of(runs[1])}
+    assert {number: version["run_id"] for number, version in versions.items()} == {1: id_of(runs[0]), 2: id_of(runs[1])}
     assert mlflow.alias("digits") == 2
     deepspark("models", "rollback", "digits", "--reason", "drift", url=mlflow.url, folder=tmp_path)
     assert mlflow.alias("digits") == 1
@@ -236,8 +239,8 @@ def test_somebody_elses_model_is_left_alone_and_promotes_all_the_same(mlflow: Ml
     mlflow.ask("model-versions/create", {"name": "theirs", "source": "s3://bucket/model"})
     make_run(tmp_path)
     arguments = ("models", "promote", "theirs", "runs/first", "--reason", "new")
-    said = deepspark(*arguments, url=mlflow.url, folder=tmp_path)
-    assert 'MLflow has a version 1 of model "theirs" that is not v1 of this one' in said
+    output = deepspark(*arguments, url=mlflow.url, folder=tmp_path)
+    assert 'MLflow has a version 1 of model "theirs" that is not v1 of this one' in output
     assert (list(mlflow.versions("theirs")), mlflow.alias("theirs")) == ([1], None)
     assert (tmp_path / "models" / "theirs" / "production.json").is_file()
 
@@ -253,10 +256,10 @@ def test_a_server_that_is_down_is_a_warning_without_secrets(tmp_path: Path) -> N
     with silent_server() as url:
         pass
     make_run(tmp_path)
-    said = deepspark("models", "promote", "digits", "runs/first", "--reason", "new", url=url, folder=tmp_path)
+    output = deepspark("models", "promote", "digits", "runs/first", "--reason", "new", url=url, folder=tmp_path)
     port = url.rpartition(":")[2]
-    assert f"models/digits: http://***@127.0.0.1:{port}: Connection refused. Nothing else depends on it" in said
-    assert "geheim" not in said
+    assert f"models/digits: http://***@127.0.0.1:{port}: Connection refused. Nothing else depends on it" in output
+    assert "geheim" not in output
 
 
 def test_a_server_that_never_answers_holds_nothing_up_for_long(tmp_path: Path) -> None:
@@ -264,9 +267,9 @@ def test_a_server_that_never_answers_holds_nothing_up_for_long(tmp_path: Path) -
     with silent_server() as url:
         begun = time.monotonic()
         arguments = ("models", "promote", "digits", "runs/first", "--reason", "new")
-        said = deepspark(*arguments, url=url, folder=tmp_path, MLFLOW_HTTP_REQUEST_TIMEOUT="2")
+        output = deepspark(*arguments, url=url, folder=tmp_path, MLFLOW_HTTP_REQUEST_TIMEOUT="2")
         assert time.monotonic() - begun < 60
-        assert "gave no answer in 2 s. Nothing else depends on it" in said
-        said = deepspark("track", str(run), url=url, folder=tmp_path, code=1, MLFLOW_HTTP_REQUEST_TIMEOUT="1")
-        assert said.startswith("error: http://***@127.0.0.1:")
+        assert "gave no answer in 2 s. Nothing else depends on it" in output
+        output = deepspark("track", str(run), url=url, folder=tmp_path, code=1, MLFLOW_HTTP_REQUEST_TIMEOUT="1")
+        assert output.startswith("error: http://***@127.0.0.1:")
     assert json.loads((tmp_path / "models" / "digits" / "production.json").read_text())["version"] == "v1"

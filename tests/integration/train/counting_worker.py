@@ -52,9 +52,9 @@ def count(
             if uses[0].lease.epoch >= n_epochs:
                 break
             for use in uses:
-                taken = rows.setdefault(use.lease.id, [])
-                n_new = use.consumed - use.lease.skip - len(taken)
-                taken += labels[:n_new]
+                consumed_labels = rows.setdefault(use.lease.id, [])
+                n_new = use.consumed - use.lease.skip - len(consumed_labels)
+                consumed_labels += labels[:n_new]
                 del labels[:n_new]
             batches.book(uses)
             for use in uses:

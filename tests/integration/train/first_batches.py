@@ -32,13 +32,13 @@ def take_together(folder: Path) -> Take:
     take = LeasedBatches.take
     folder.mkdir(exist_ok=True)
 
-    def taken(self: LeasedBatches, max_steps: int) -> tuple[Feeds, int]:
+    def take_feeds(self: LeasedBatches, max_steps: int) -> tuple[Feeds, int]:
         batches = take(self, max_steps)
         (folder / str(self._key[1])).touch()
         wait_until(lambda: len(list(folder.iterdir())) == N_WORKERS, "the first batches of both workers")
         return batches
 
-    return taken
+    return take_feeds
 
 
 def spoil_the_first_minibatch(folder: Path) -> None:

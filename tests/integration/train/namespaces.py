@@ -62,7 +62,7 @@ class Room:
     def moved_bytes(self) -> int:
         """Return the bytes that have passed the cable, in both directions."""
         statistics = Path("/sys/class/net") / self._cable / "statistics"
-        return sum(int((statistics / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
+        return sum(int((statistics / f"{direction}_bytes").read_text()) for direction in ("rx", "tx"))
 
     def command(self, *command: str) -> list[str]:
         """Return what runs a command in here."""
@@ -91,12 +91,12 @@ def rooms(n: int) -> Iterator[list[Room]]:
             stack.callback(_run, "ip", "link", "del", bridge)
             _run("ip", "addr", "add", f"{HOST}/24", "dev", bridge)
             _run("ip", "link", "set", bridge, "up")
-            made = [Room(number, bridge) for number in range(n)]
-            for room in made:
+            created = [Room(number, bridge) for number in range(n)]
+            for room in created:
                 room.open(stack)
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"network namespaces cannot be made here (root, iproute2): {_reason(error)}")
-        yield made
+        yield created
 
 
 def _remove_leftovers() -> None:

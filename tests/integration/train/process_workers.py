@@ -136,10 +136,10 @@ class ProcessWorkers(Workers):
         return [WorkerOutcome(worker, "given_up", f"worker {worker}: killed") for worker in last]
 
     def outcomes(self) -> list[WorkerOutcome]:
-        found = self.ended()
+        outcomes = self.ended()
         while not self._answers.empty():
-            found.append(WorkerOutcome(**self._answers.get()))
-        return found
+            outcomes.append(WorkerOutcome(**self._answers.get()))
+        return outcomes
 
 
 def train_in_processes(

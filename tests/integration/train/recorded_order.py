@@ -41,11 +41,11 @@ class Recording:
 
 
 class Turns:
-    """The turns of one run: recorded in ``made``, and as ``order`` has them, if it is given."""
+    """The turns of one run: recorded in ``recorded``, and as ``order`` has them, if it is given."""
 
     def __init__(self, n_workers: int, order: Recording | None = None, *, dies_at: int | None = None) -> None:
         """Play ``order``; every worker dies in place of its first acknowledgement of steps behind ``dies_at``."""
-        self.made = Recording()
+        self.recorded = Recording()
         self.order = order
         self.dies_at = dies_at
         self.turn = threading.Condition()
@@ -59,8 +59,8 @@ class Turns:
     def next_push(self, first: int) -> int | None:
         """Return the clock of the push that comes next in a run from clock ``first`` on."""
         assert self.order is not None
-        done = set(self.made.pushes)
-        return next((clock for clock in self.order.pushes if clock > first and clock not in done), None)
+        pushed = set(self.recorded.pushes)
+        return next((clock for clock in self.order.pushes if clock > first and clock not in pushed), None)
 
     def die(self) -> None:
         """End every worker."""
@@ -76,7 +76,7 @@ class Turns:
         assert self.turn.wait(WAIT_S), "nobody has the turn"
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def held_turn(self) -> Iterator[None]:
         """Hold the turn, and tell the others when it is over."""
         with self.turn:
             yield
@@ -122,26 +122,26 @@ class OrderedLink(LocalLink):
         for grant in done:  # before the turn: another worker may wait for a snapshot of these steps
             self.acknowledge(grant)
         grants = self._exchange.coordinator._shared.state.grants
-        with turns.taken():
+        with turns.held_turn():
             while order is not None and order.steps.get(grants.clock, self._worker) != self._worker:
                 turns.wait()
             answer = super().request_grant(want, held=held)
             if isinstance(answer, Grant) and answer.count:
-                turns.made.steps |= dict.fromkeys(range(answer.start, answer.stop), self._worker)
+                turns.recorded.steps |= dict.fromkeys(range(answer.start, answer.stop), self._worker)
                 self._granted.append(answer)
             return answer
 
     def lease(self, dataset: str) -> Lease | None:
         turns, order = self._turns, self._turns.order
         leases = self._exchange.coordinator._shared.state.leases[dataset]
-        with turns.taken():
+        with turns.held_turn():
             while order is not None and order.pieces.get(_next_piece(dataset, leases), self._worker) != self._worker:
                 if turns.next_push(self._first) is None:  # data read ahead of a run that is over: nobody takes them
                     break
                 turns.wait()
             lease = super().lease(dataset)
             if lease is not None:
-                turns.made.pieces[dataset, lease.epoch, lease.shard, lease.start] = self._worker
+                turns.recorded.pieces[dataset, lease.epoch, lease.shard, lease.start] = self._worker
             return lease
 
     def exchange(
@@ -168,14 +168,14 @@ class OrderedLink(LocalLink):
     def pushed(self) -> None:
         """The push is with the server: the next one's turn. May be called again."""
         if self._pushing:
-            self._turns.made.pushes.append(self._pushing)
+            self._turns.recorded.pushes.append(self._pushing)
             self._pushing = 0
             self._turns.turn.notify_all()
             self._turns.turn.release()
 
     def acknowledge(self, grant: Grant) -> bool:
         self._die_behind(grant)
-        with self._turns.taken():
+        with self._turns.held_turn():
             return super().acknowledge(grant)
 
     def _die_behind(self, *grants: Grant) -> None:

@@ -78,13 +78,13 @@ def main() -> None:
 
 def _snapshots(run_dir: Path) -> dict[str, list[bytes]]:
     """Return the numbers of each file; the name of the run's folder is in a state, too."""
-    found = {}
+    arrays = {}
     for path in (run_dir / "snapshots").iterdir():
         if path.suffix == ".caffemodel":
-            found[path.name] = [blob.tobytes() for blobs in read_caffemodel(path).values() for blob in blobs]
+            arrays[path.name] = [blob.tobytes() for blobs in read_caffemodel(path).values() for blob in blobs]
         if path.suffix == ".solverstate":
-            found[path.name] = [blob.tobytes() for blob in read_solverstate(path).history]
-    return found
+            arrays[path.name] = [blob.tobytes() for blob in read_solverstate(path).history]
+    return arrays
 
 
 if __name__ == "__main__":

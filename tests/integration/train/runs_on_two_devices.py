@@ -49,22 +49,24 @@ def device_run(run_dir: Path, overrides: str, **options: Any) -> dict[str, Any]:
 
 def snapshot_numbers(run_dir: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Return file, layer and index -> blob, for the weights and the history of every snapshot."""
-    found = {}
+    blobs_of_snapshots = {}
     for path in sorted((run_dir / "snapshots").iterdir()):
         if path.suffix == ".caffemodel":
             blobs = read_caffemodel(path).items()
-            found |= {f"{path.name} {layer} {k}": blob for layer, held in blobs for k, blob in enumerate(held)}
+            blobs_of_snapshots |= {
+                f"{path.name} {layer} {k}": blob for layer, held in blobs for k, blob in enumerate(held)
+            }
         if path.suffix == ".solverstate":
-            found |= {f"{path.name} {k}": blob for k, blob in enumerate(read_solverstate(path).history)}
-    return found
+            blobs_of_snapshots |= {f"{path.name} {k}": blob for k, blob in enumerate(read_solverstate(path).history)}
+    return blobs_of_snapshots
 
 
 def distance(run_dir: Path, plain: Path) -> float:
     """Return the largest relative error of any blob of the snapshots; infinity if they are not of the same blobs."""
-    ours, theirs = snapshot_numbers(run_dir), snapshot_numbers(plain)
-    if ours.keys() != theirs.keys():
+    placed, expected = snapshot_numbers(run_dir), snapshot_numbers(plain)
+    if placed.keys() != expected.keys():
         return float("inf")
-    return max(relative_error(ours[name], theirs[name]) for name in theirs)
+    return max(relative_error(placed[name], expected[name]) for name in expected)
 
 
 def main() -> None:
@@ -80,13 +82,13 @@ def main() -> None:
             "placed": (work / "placed", TWO_PASSES, {"gpus_per_worker": 2, "placement": placement}),
             "pushed": (work / "pushed", "", {"gpus_per_worker": 2, "strategy": "sync"}),
         }
-        found: dict[str, Any] = {"plain": plain}
+        results: dict[str, Any] = {"plain": plain}
         for name, (run_dir, overrides, options) in runs.items():
-            before = device_run(run_dir, f"{overrides} max_iter: 10", **options)
-            after = device_run(run_dir, overrides, **options)
-            found[name] = {**after, "before": before["endings"], "distance": distance(run_dir, work / "plain")}
-        found["n_numbers"] = len(snapshot_numbers(work / "plain"))
-    json.dump(found, sys.stdout)
+            interrupted = device_run(run_dir, f"{overrides} max_iter: 10", **options)
+            resumed = device_run(run_dir, overrides, **options)
+            results[name] = {**resumed, "before": interrupted["endings"], "distance": distance(run_dir, work / "plain")}
+        results["n_numbers"] = len(snapshot_numbers(work / "plain"))
+    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -111,11 +111,11 @@ def test_workers_without_packages_run_and_dataset_train_the_digits_by_the_archiv
     with ExitStack() as stack:
         master = bare.open(stack, runs, dataset)
         without = bare.train(runs / "refused", dataset, master, with_archive=False)
-        done = bare.train(runs / "run", dataset, master)
+        completed = bare.train(runs / "run", dataset, master)
     assert without.returncode == 1, without.stdout
     assert "none came as far as the worker's code" in without.stdout
-    assert done.returncode == 0, done.stdout
-    assert "other versions" not in done.stdout
+    assert completed.returncode == 0, completed.stdout
+    assert "other versions" not in completed.stdout
     (copy,) = (tmp_path / "cluster" / "work").glob("app-*/*/deepspark-run-*")
     assert {path.name for path in (copy / "work" / "starts").iterdir()} == {"worker_0.json", "worker_1.json"}
     copies = {

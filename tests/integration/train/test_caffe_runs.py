@@ -49,8 +49,8 @@ def recorded(case: str) -> dict[str, np.ndarray]:
 def assert_params(finished: Finished, expected: dict[str, np.ndarray], head: str, rtol: float) -> None:
     views = finished.prepared.run.train_net.params.views(finished.center)
     for entry in finished.prepared.run.train_net.params.entries:
-        found = views[entry.name]
-        np.testing.assert_allclose(found, expected[f"{head}/{entry.layer}/{entry.index}"], rtol=rtol, atol=1e-6)
+        view = views[entry.name]
+        np.testing.assert_allclose(view, expected[f"{head}/{entry.layer}/{entry.index}"], rtol=rtol, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_tests_come_at_caffes_places_with_caffes_numbers(tmp_path: Path) -> None
 @pytest.mark.parametrize("case", [pytest.param("snap_sgd", marks=pytest.mark.long), "snap_adam"])
 def test_snapshots_are_caffes_and_own_and_caffes_states_go_on(case: str, tmp_path: Path) -> None:
     expected = recorded(case)
-    ours = recorded_run(case, tmp_path / "a", "max_iter: 10")
+    own_run = recorded_run(case, tmp_path / "a", "max_iter: 10")
     snapshots = tmp_path / "a" / "snapshots"
     assert sorted(path.name for path in snapshots.iterdir()) == [
         "snap_iter_10.caffemodel",
@@ -111,14 +111,14 @@ def test_snapshots_are_caffes_and_own_and_caffes_states_go_on(case: str, tmp_pat
     our_blobs = read_caffemodel(snapshots / "snap_iter_10.caffemodel")
     assert list(our_blobs) == list(caffe_blobs)
     for layer, blobs in caffe_blobs.items():
-        for ours_, caffes in zip(our_blobs[layer], blobs, strict=True):
-            np.testing.assert_allclose(ours_, caffes, rtol=1e-4, atol=1e-6)
+        for own_blob, caffes in zip(our_blobs[layer], blobs, strict=True):
+            np.testing.assert_allclose(own_blob, caffes, rtol=1e-4, atol=1e-6)
     caffe_state = read_solverstate(Path("solvers") / case / "snap_iter_10.solverstate")
     our_state = read_solverstate(snapshots / "snap_iter_10.solverstate")
     assert (our_state.iteration, our_state.current_step) == (10, caffe_state.current_step)
-    for ours_, caffes in zip(our_state.history, caffe_state.history, strict=True):
-        np.testing.assert_allclose(ours_, caffes, rtol=1e-3, atol=1e-6)
-    assert ours.prepared.run.solver.max_iter == 10
+    for own_blob, caffes in zip(our_state.history, caffe_state.history, strict=True):
+        np.testing.assert_allclose(own_blob, caffes, rtol=1e-3, atol=1e-6)
+    assert own_run.prepared.run.solver.max_iter == 10
 
     # A retry with more iterations goes on where the run stood, data position included: Caffe's run without a stop.
     continued = run_in_process(
@@ -150,8 +150,8 @@ def test_a_restored_run_keeps_multisteps_counter_where_the_stepvalues_changed(tm
     recorded_run("snap_multistep", tmp_path / "b", "max_iter: 10")
     state = read_solverstate(tmp_path / "b" / "snapshots" / "snap_iter_10.solverstate")
     assert state.current_step == read_solverstate(Path("solvers/snap_multistep/snap_iter_10.solverstate")).current_step
-    own = recorded_run("snap_multistep", tmp_path / "b", changed)
-    rates = [event.data["learning_rate"] for event in own.events("loss") if event.clock >= 10]
+    own_run = recorded_run("snap_multistep", tmp_path / "b", changed)
+    rates = [event.data["learning_rate"] for event in own_run.events("loss") if event.clock >= 10]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
 
 

@@ -57,10 +57,10 @@ secrets.token_bytes = token_bytes
 
 def outside_address() -> str:
     try:
-        found = address_towards("203.0.113.1", 9)
+        address = address_towards("203.0.113.1", 9)
     except OSError:
         pytest.skip("this host has no way out and so no address but loopback")
-    return found
+    return address
 
 
 @contextmanager
@@ -105,8 +105,8 @@ def standalone_master(folder: Path, address: str, settings: str) -> Iterator[str
 
 def worker_arguments(master: str, host: str, work: Path, *, cores: int = 1, memory: str = "1g") -> list[str]:
     """Return what starts a worker of a cluster; its ``ready`` is REGISTERED."""
-    place = ["--host", host, "--webui-port", "0", "--work-dir", str(work), "--cores", str(cores), "--memory", memory]
-    return ["org.apache.spark.deploy.worker.Worker", *place, master]
+    options = ["--host", host, "--webui-port", "0", "--work-dir", str(work), "--cores", str(cores), "--memory", memory]
+    return ["org.apache.spark.deploy.worker.Worker", *options, master]
 
 
 @contextmanager
@@ -143,15 +143,15 @@ class Packets:
         self._socket.close()
 
     def _read(self) -> None:
-        found = []
+        packets = []
         while not self._is_over.is_set():
             try:
                 packet = self._socket.recv(1 << 17)
             except TimeoutError:
                 continue
             if packet[12:14] == IPV4 and packet[26:34] == self._address * 2:
-                found.append(packet)
-        self.content = b"".join(found)
+                packets.append(packet)
+        self.content = b"".join(packets)
 
 
 @pytest.fixture
@@ -164,8 +164,8 @@ def made_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "secrets"
 
 
-def secrets_of_exchange(made: Path) -> list[bytes]:
-    return [bytes.fromhex(line) for line in made.read_text().split() if len(line) == 2 * SECRET_BYTES]
+def secrets_of_exchange(file: Path) -> list[bytes]:
+    return [bytes.fromhex(line) for line in file.read_text().split() if len(line) == 2 * SECRET_BYTES]
 
 
 def finished_job(folder: Path, master: str, *, n_workers: int = 1, **options: object) -> Job:
@@ -189,14 +189,14 @@ def test_a_cluster_with_a_secret_encrypts_and_workers_reach_the_drivers_address(
             cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
         )  # fmt: skip
     assert job.process.returncode == 0, "\n".join(job.lines)
-    said = [line for line in job.lines if f"workers connect to the exchange server {address}:" in line]
-    assert said
-    assert said[0].endswith(" by TLS 1.3")
+    address_lines = [line for line in job.lines if f"workers connect to the exchange server {address}:" in line]
+    assert address_lines
+    assert address_lines[0].endswith(" by TLS 1.3")
     assert job.events("worker_joined")[0].data["transport"] == "socket"
     assert len(packets.content) > 1000
     drawn = secrets_of_exchange(made_secrets)
     assert drawn
-    for hidden in (*drawn, *(one.hex().encode() for one in drawn), *CLOSURE, secret.encode()):
+    for hidden in (*drawn, *(secret_bytes.hex().encode() for secret_bytes in drawn), *CLOSURE, secret.encode()):
         assert hidden not in packets.content
     assert MAGIC not in packets.content, "frames of the exchange in clear"
     assert not [path for path in job.paths.root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
@@ -252,8 +252,10 @@ def test_a_cluster_without_a_secret_is_refused_and_sends_the_exchanges_in_clear_
             job = finished_job(tmp_path, master, insecure_network=True, tls="off")
     assert job.process.returncode == 0, "\n".join(job.lines)
     assert "WARNING: the exchange's secret crosses the network in clear, as insecure_network allows" in job.lines
-    found = [one for one in secrets_of_exchange(made_secrets) if one in packets.content]
-    assert found, "the other test looks for what cannot be found"
+    visible_secrets = [
+        secret_bytes for secret_bytes in secrets_of_exchange(made_secrets) if secret_bytes in packets.content
+    ]
+    assert visible_secrets, "the other test looks for what cannot be found"
     assert [name for name in CLOSURE if name not in packets.content] == []
     assert any(line.startswith("WARNING: tls=off: whoever is on the way") for line in job.lines)
     assert MAGIC in packets.content, "likewise"
@@ -277,8 +279,8 @@ def test_each_worker_gets_the_gpus_that_spark_assigns_to_its_task(
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "grants"))
         job = finished_job(tmp_path, master, n_workers=2, strategy="sync", run_dir=str(tmp_path / "granted"))
     assert refused.process.returncode == 2, "\n".join(refused.lines)
-    seen = r"devices=gpu: TensorFlow sees no GPU in this process, 1 needed \(.*CUDA_VISIBLE_DEVICES='[57]'\)"
-    assert re.match(seen, refused.error_lines[0])
+    message = r"devices=gpu: TensorFlow sees no GPU in this process, 1 needed \(.*CUDA_VISIBLE_DEVICES='[57]'\)"
+    assert re.match(message, refused.error_lines[0])
     assert job.process.returncode == 0, "\n".join(job.lines)
     notes = {event.worker: event.data["note"] for event in job.events("worker_devices")}
     assert notes.keys() == {0, 1}
@@ -313,10 +315,10 @@ def test_a_cluster_with_a_slot_too_few_is_told_of_and_fails_below_min_workers(tm
     least = {"min_workers": 2, "min_workers_wait_s": 2 * TELL_S + 10.0}
     job = training(tmp_path, "max_iter: 10000000", n_workers=2, master=master, run_dir=str(tmp_path / "least"), **least)
     assert job.wait() == 1, "\n".join(job.lines)
-    told = [event for event in job.events("note") if "warning" in event.data]
-    assert told[0].time - job.events("stage")[0].time < 30.0
+    warnings = [event for event in job.events("note") if "warning" in event.data]
+    assert warnings[0].time - job.events("stage")[0].time < 30.0
     text = "1 of 2 workers have a slot; the cluster offers 1 slot in 1 executor"
-    assert told[-1].data["text"].startswith(text)
+    assert warnings[-1].data["text"].startswith(text)
     assert job.error_lines == [job.events("stage")[-1].data["reason"]]
     assert job.error_lines[0].startswith(
         "1 of 2 workers have a slot; fewer than min_workers=2 had one for min_workers_w"

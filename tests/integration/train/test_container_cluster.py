@@ -50,7 +50,7 @@ def test_the_doctor_finds_the_services_fit(tmp_path: Path) -> None:
         running.enter_context(service("master", environment))
         running.enter_context(service("worker", environment))
         command = [sys.executable, "-m", "deepspark_ops.command.cli", "doctor", "--master", master, "--n-workers", "1"]
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, "--home", str(tmp_path)],
             env=environment,
             capture_output=True,
@@ -58,5 +58,5 @@ def test_the_doctor_finds_the_services_fit(tmp_path: Path) -> None:
             check=False,
             timeout=300,
         )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 failed, 0 warnings" in done.stdout  # AES/CTR would be a warning
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "0 failed, 0 warnings" in completed.stdout  # AES/CTR would be a warning

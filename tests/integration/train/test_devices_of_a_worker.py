@@ -24,21 +24,21 @@ ROUNDING = 1e-6
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def results() -> dict[str, Any]:
     return answer_of_module("tests.integration.train.runs_on_two_devices")
 
 
 @pytest.mark.parametrize("name", ["replicas", "placed", "pushed"])
-def test_two_devices_train_stop_and_go_on_like_one(found: dict[str, Any], name: str) -> None:
-    run = found[name]
+def test_two_devices_train_stop_and_go_on_like_one(results: dict[str, Any], name: str) -> None:
+    run = results[name]
     assert run["before"] == run["endings"] == [["finished", ""]]
     assert run["first"] == 10
     assert run["is_on_both"]
-    assert not found["plain"]["is_on_both"]
+    assert not results["plain"]["is_on_both"]
     assert set(run["devices"]) == {"CPU as 2 logical devices, 1 thread"}
-    assert run["losses"] == pytest.approx(found["plain"]["losses"], rel=ROUNDING)
+    assert run["losses"] == pytest.approx(results["plain"]["losses"], rel=ROUNDING)
     # Of two snapshots the weights and both histories of each of the blobs.
-    assert found["n_numbers"] == 2 * 3 * 4
+    assert results["n_numbers"] == 2 * 3 * 4
     assert run["distance"] <= ROUNDING
 
 

@@ -88,12 +88,12 @@ def test_one_worker_then_four_then_two(tmp_path: Path, monkeypatch: pytest.Monke
         wait_until(lambda: n_joined(job) == 1, "a worker", TIMEOUT_S)
         (first,) = [event.worker for event in job.events("worker_joined")]
         wait_until(lambda: has_exchanged(job, range(first, first + 1)), "its exchange", TIMEOUT_S)
-        (alone,) = worker_pids(tmp_path, "first")
-        os.kill(alone, signal.SIGSTOP)  # otherwise a fast machine is done before the others have joined
+        (first_pid,) = worker_pids(tmp_path, "first")
+        os.kill(first_pid, signal.SIGSTOP)  # otherwise a fast machine is done before the others have joined
         hosts.enter_context(host(tmp_path, "second", master, cores=1))
         hosts.enter_context(host(tmp_path, "third", master, cores=2))
         wait_until(lambda: n_joined(job) == 4, "four workers", TIMEOUT_S)
-        os.kill(alone, signal.SIGCONT)
+        os.kill(first_pid, signal.SIGCONT)
         wait_until(lambda: has_exchanged(job, range(4)), "exchanges of four workers", TIMEOUT_S)
         kill_host(tmp_path, "third")
         wait_until(lambda: len(job.events("worker_lost")) == 2, "the loss of two workers", TIMEOUT_S)

@@ -54,14 +54,14 @@ def test_records_of_each_epoch_are_counted_over_kills(tmp_path: Path) -> None:
 
     with start_exchange(settings, initial_vector()) as running:
         dying = start(0, logs[0], begin, dies_after=8)
-        others = [start(1, logs[1], begin), start(2, logs[2], begin)]
+        other_processes = [start(1, logs[1], begin), start(2, logs[2], begin)]
         dying.join(120)
         assert dying.exitcode == -signal.SIGKILL
-        before = running.restarts
+        n_restarts = running.restarts
         os.kill(running.pid, signal.SIGKILL)
-        wait_until(lambda: running.restarts > before, "a new server")
-        again = start(0, logs[3], None)
-        for process in (*others, again):
+        wait_until(lambda: running.restarts > n_restarts, "a new server")
+        restarted = start(0, logs[3], None)
+        for process in (*other_processes, restarted):
             process.join(120)
             assert process.exitcode == 0
     used: dict[int, Counter[int]] = defaultdict(Counter)

@@ -62,31 +62,31 @@ def losses(finished: Finished) -> dict[int, float]:
 
 def next_samples(state: RunState, n_pieces: int = 200) -> dict[str, list[tuple[int, list[int]]]]:
     """Dataset -> shard and samples of the next pieces. How many were leased ahead of their use is a matter of time."""
-    found = {}
+    samples = {}
     for name, written in state.leases.items():
         order = {**written["dataset"], "shard_samples": tuple(written["dataset"]["shard_samples"])}
         leases = DataLeases(name, DatasetOrder(**order))
         assert leases.restore(written)
         pieces = [leases.lease(0) for _ in range(n_pieces)]
-        found[name] = [(piece.shard, sample_order(piece).tolist()) for piece in pieces]
-    return found
+        samples[name] = [(piece.shard, sample_order(piece).tolist()) for piece in pieces]
+    return samples
 
 
 def assert_same_state(paths: RunPaths, expected: RunPaths) -> None:
     """Compare what the next life would take besides the parameters."""
-    ours, theirs = last_state(paths), last_state(expected)
-    assert ours is not None
-    assert theirs is not None
-    state, wanted = read_run_state(ours), read_run_state(theirs)
-    assert replace(state, leases={}) == replace(wanted, leases={})
-    assert next_samples(state) == next_samples(wanted)
+    state_path, expected_path = last_state(paths), last_state(expected)
+    assert state_path is not None
+    assert expected_path is not None
+    state, expected_state = read_run_state(state_path), read_run_state(expected_path)
+    assert replace(state, leases={}) == replace(expected_state, leases={})
+    assert next_samples(state) == next_samples(expected_state)
     for worker in state.workers:
-        own, other = read_worker_state(ours, worker), read_worker_state(theirs, worker)
-        assert own is not None
+        worker_state, other = read_worker_state(state_path, worker), read_worker_state(expected_path, worker)
+        assert worker_state is not None
         assert other is not None
-        assert own.updates == other.updates
-        assert own.history.tobytes() == other.history.tobytes()
-        assert own.history.any()
+        assert worker_state.updates == other.updates
+        assert worker_state.history.tobytes() == other.history.tobytes()
+        assert worker_state.history.any()
 
 
 @pytest.mark.parametrize(

@@ -52,16 +52,16 @@ def objective(images: np.ndarray, labels: np.ndarray):
     for i in range(2):
         for j in range(3):  # Caffe's pooling rounds up: the last column's window has two pixels of width
             pooled[..., i, j] = images[:, :, 7 * i : 7 * i + 7, 7 * j : 7 * j + 7].mean(axis=(2, 3)) * 0.01
-    features, wanted = pooled.reshape(len(images), -1), np.eye(3)[labels]
+    features, targets = pooled.reshape(len(images), -1), np.eye(3)[labels]
 
     def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
         weights, bias = x[:54].reshape(3, 18), x[54:]
         scores = features @ weights.T + bias
         scores -= scores.max(axis=1, keepdims=True)
         logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-        errors = (np.exp(logs) - wanted) / len(labels)
+        errors = (np.exp(logs) - targets) / len(labels)
         gradient = np.concatenate([(errors.T @ features).ravel(), errors.sum(axis=0)])
-        return float(-(wanted * logs).sum() / len(labels) + 0.005 * x @ x), gradient + 0.01 * x
+        return float(-(targets * logs).sum() / len(labels) + 0.005 * x @ x), gradient + 0.01 * x
 
     return evaluate
 
@@ -73,9 +73,9 @@ def test_minimum_of_a_convex_problem_is_scipys(samples, tmp_path: Path, n_worker
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * n_workers, finished.outcomes
     function = objective(images, labels)
     expected = minimize(function, np.zeros(57), jac=True, method="L-BFGS-B", options={"ftol": 1e-12, "maxiter": 1000})
-    found = function(finished.center.astype(np.float64))[0]
-    assert found == pytest.approx(expected.fun, rel=1e-4)  # losses and gradients of float32
-    assert function(finished.start.center.astype(np.float64))[0] > 1.2 * found
+    minimum = function(finished.center.astype(np.float64))[0]
+    assert minimum == pytest.approx(expected.fun, rel=1e-4)  # losses and gradients of float32
+    assert function(finished.start.center.astype(np.float64))[0] > 1.2 * minimum
     assert any("base_lr" in note for note in finished.prepared.notes)
     assert {event.data["learning_rate"] for event in finished.events("loss")} == {0.0}
 

@@ -106,5 +106,5 @@ def test_a_replaced_momentum_is_in_memory_once(tmp_path: Path) -> None:
     for number, blob in enumerate(blobs):
         blob[:] = number + np.arange(blob.size)
     model.replace_momentum(blobs)
-    assert all(np.shares_memory(blob, taken) for blob, taken in zip(blobs, model.momentum(), strict=True))
+    assert all(np.shares_memory(blob, model_blob) for blob, model_blob in zip(blobs, model.momentum(), strict=True))
     np.testing.assert_array_equal(model.state().history, np.concatenate(blobs)[np.newaxis])

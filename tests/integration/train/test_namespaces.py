@@ -37,15 +37,15 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, 
     folder = tmp_path_factory.mktemp("cluster")
     settings = f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(32)}\nspark.executor.cores 1\n"
     with ExitStack() as stack:
-        made = stack.enter_context(rooms(2))
+        room_list = stack.enter_context(rooms(2))
         master = stack.enter_context(standalone_master(folder, HOST, settings))
-        for room in made:
+        for room in room_list:
             start = worker_arguments(master, room.address, folder / room.address)
-            place = {"settings": folder / "conf", "program": room.program(folder)}
+            options = {"settings": folder / "conf", "program": room.program(folder)}
             log = folder / f"{room.address}.log"
-            stack.enter_context(spark_class(*start, log=log, ready=REGISTERED, **place))
+            stack.enter_context(spark_class(*start, log=log, ready=REGISTERED, **options))
             room.limit(kbit_per_s=KBIT_PER_S)
-        yield master, folder / "conf", made
+        yield master, folder / "conf", room_list
 
 
 class Run:
@@ -81,11 +81,11 @@ class Run:
 
     def peers(self) -> set[str]:
         """Return the addresses that have connections to the exchange server."""
-        said = r"workers connect to the exchange server (\S+):(\d+) by TLS 1.3"
-        (found,) = [match for line in self.job.lines if (match := re.search(said, line))]
-        assert found[1] == HOST
+        pattern = r"workers connect to the exchange server (\S+):(\d+) by TLS 1.3"
+        (address,) = [match for line in self.job.lines if (match := re.search(pattern, line))]
+        assert address[1] == HOST
         rows = [line.split()[1:3] for line in IPV4_TABLE.read_text().splitlines()[1:]]
-        return {_dotted(remote) for local, remote in rows if int(local.partition(":")[2], 16) == int(found[2])}
+        return {_dotted(remote) for local, remote in rows if int(local.partition(":")[2], 16) == int(address[2])}
 
     def end(self) -> None:
         """See that it comes to a whole end."""
@@ -108,25 +108,25 @@ def begin(
     both: tuple[str, Path, list[Room]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., tuple[Run, Room]]]:
     """Yield what begins a run in which both workers exchange, and returns it with the namespace of one of them."""
-    master, settings, made = both
+    master, settings, room_list = both
     monkeypatch.setenv("SPARK_CONF_DIR", str(settings))
 
     def begun(**options: object) -> tuple[Run, Room]:
         run = Run(tmp_path, master, **options)
-        assert {room.address for room in made} <= run.peers()
-        return run, made[1]
+        assert {room.address for room in room_list} <= run.peers()
+        return run, room_list[1]
 
     yield begun
-    made[1].join()
-    made[1].limit(kbit_per_s=KBIT_PER_S)
+    room_list[1].join()
+    room_list[1].limit(kbit_per_s=KBIT_PER_S)
 
 
 def test_a_slow_cable_slows_its_worker_alone(begin: Callable[..., tuple[Run, Room]]) -> None:
     run, room = begin()
-    before = run.n_exchanges()
+    old_counts = run.n_exchanges()
     room.limit(kbit_per_s=KBIT_PER_S // 10)
-    run.await_that(lambda: max(np.subtract(run.n_exchanges(), before)) >= 100)
-    slow, quick = sorted(np.subtract(run.n_exchanges(), before))
+    run.await_that(lambda: max(np.subtract(run.n_exchanges(), old_counts)) >= 100)
+    slow, quick = sorted(np.subtract(run.n_exchanges(), old_counts))
     assert slow < quick / 2
     room.limit(kbit_per_s=KBIT_PER_S)
     run.end()
@@ -138,13 +138,13 @@ def test_a_cable_that_is_cut_for_20_s_loses_no_worker(begin: Callable[..., tuple
     run, room = begin()
     room.cut()
     time.sleep(IN_FLIGHT_S)
-    before = run.clocks()
+    old_clocks = run.clocks()
     time.sleep(CUT_S - IN_FLIGHT_S)
-    after = run.clocks()
-    (silent,) = [worker for worker in (0, 1) if after[worker] == before[worker]]
-    assert after[1 - silent] > before[1 - silent]
+    new_clocks = run.clocks()
+    (silent,) = [worker for worker in (0, 1) if new_clocks[worker] == old_clocks[worker]]
+    assert new_clocks[1 - silent] > old_clocks[1 - silent]
     room.join()
-    run.await_that(lambda: run.clocks()[silent] > after[silent])
+    run.await_that(lambda: run.clocks()[silent] > new_clocks[silent])
     run.end()
     assert run.lost() == []
     assert len(run.job.events("worker_joined")) == 2
@@ -155,6 +155,8 @@ def test_a_cable_that_is_cut_for_good_costs_its_worker_alone(begin: Callable[...
     room.cut()
     run.end()
     (gone,) = run.lost()
-    said = rf"worker {gone} was lost at minibatch \d+ \(.+\) and did not come back; the run ended with 1 of 2 workers"
-    assert any(re.search(rf"^WARNING: .*{said}$", line) for line in run.job.lines), "\n".join(run.job.lines)
-    assert re.match(said, [event.data["text"] for event in run.job.events("note") if "warning" in event.data][-1])
+    message = (
+        rf"worker {gone} was lost at minibatch \d+ \(.+\) and did not come back; the run ended with 1 of 2 workers"
+    )
+    assert any(re.search(rf"^WARNING: .*{message}$", line) for line in run.job.lines), "\n".join(run.job.lines)
+    assert re.match(message, [event.data["text"] for event in run.job.events("note") if "warning" in event.data][-1])

@@ -65,10 +65,10 @@ def test_16_bits_train_as_accurately_as_float32(tmp_path: Path) -> None:
     assert scores["float32"] > 0.85, "the reference itself must have learned"
     # 50 test images; and 140 steps with a momentum of 0.9 make other numbers of any rounding.
     assert min(scores.values()) >= scores["float32"] - 0.08, scores
-    for found in losses.values():
-        assert found[:8] == pytest.approx(losses["float32"][:8], rel=0.05)
-        assert np.mean(found) == pytest.approx(np.mean(losses["float32"]), rel=0.15)
-    assert len({tuple(found) for found in losses.values()}) == 3, "each precision rounds otherwise"
+    for curve in losses.values():
+        assert curve[:8] == pytest.approx(losses["float32"][:8], rel=0.05)
+        assert np.mean(curve) == pytest.approx(np.mean(losses["float32"]), rel=0.15)
+    assert len({tuple(curve) for curve in losses.values()}) == 3, "each precision rounds otherwise"
 
 
 def test_the_loss_scale_is_in_events_and_a_run_goes_on_with_it(tmp_path: Path) -> None:

@@ -53,13 +53,13 @@ def test_recorded_workers_that_died_go_on_as_the_unbroken_run(
     free = Turns(N_WORKERS)
     unbroken = run_in_process(config_in(tmp_path / "unbroken", dataset, solver, **fields), link_of=free.link)
     assert [outcome.ending for outcome in unbroken.outcomes] == ["finished"] * N_WORKERS
-    assert set(free.made.steps.values()) == set(range(N_WORKERS))
+    assert set(free.recorded.steps.values()) == set(range(N_WORKERS))
 
     config = config_in(tmp_path / "broken", dataset, solver, **fields)
-    dying = Turns(N_WORKERS, free.made, dies_at=DIES_AT)
+    dying = Turns(N_WORKERS, free.recorded, dies_at=DIES_AT)
     dead = run_in_process(config, link_of=dying.link)
     assert [outcome.message for outcome in dead.outcomes] == ["died"] * N_WORKERS
     assert dead.prepared.run.paths.snapshot_iterations() == [6, 12]
-    finished = run_in_process(config, link_of=Turns(N_WORKERS, free.made).link)
+    finished = run_in_process(config, link_of=Turns(N_WORKERS, free.recorded).link)
     assert finished.start.clock == 12
     assert_is(finished, unbroken)

@@ -53,9 +53,9 @@ def training_config(folder: Path, dataset: Path | None, *, net: str = NET, solve
 
 
 def prepared(folder: Path, dataset: Path | None, **fields: object):
-    found = prepare_run(training_config(folder, dataset, **fields))
-    found.run.binding.close()
-    return found
+    run_setup = prepare_run(training_config(folder, dataset, **fields))
+    run_setup.run.binding.close()
+    return run_setup
 
 
 def start_refusal(folder: Path, dataset: Path | None, **fields: object) -> str:
@@ -143,8 +143,8 @@ def test_the_folder_keeps_the_placement_that_the_run_began_with(dataset: Path, t
 
 def test_a_wrong_placement_leaves_no_folder(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "gpus.txt").write_text("ip9: 1\n")
-    found = start_refusal(tmp_path, dataset, gpus_per_worker=2, placement=tmp_path / "gpus.txt")
-    assert found.startswith(f"{tmp_path / 'gpus.txt'}:1: 'ip9' names no layer of the training net; did you mean")
+    refusal = start_refusal(tmp_path, dataset, gpus_per_worker=2, placement=tmp_path / "gpus.txt")
+    assert refusal.startswith(f"{tmp_path / 'gpus.txt'}:1: 'ip9' names no layer of the training net; did you mean")
     assert not (tmp_path / "run").exists()
 
 
@@ -156,7 +156,7 @@ def test_order_is_caffes_for_one_worker_and_shuffled_for_several(dataset: Path, 
 
 
 def test_strategy_options_and_lock_reach_the_exchange(dataset: Path, tmp_path: Path) -> None:
-    found = prepared(
+    run_setup = prepared(
         tmp_path,
         dataset,
         n_workers=2,
@@ -164,17 +164,17 @@ def test_strategy_options_and_lock_reach_the_exchange(dataset: Path, tmp_path: P
         strategy_options="period: 5 moving_rate: 0.2 decay_rate: 0.5 decay_step: 10",
         lock="striped",
     )
-    settings = exchange_settings(found, plan_start(found.run))
+    settings = exchange_settings(run_setup, plan_start(run_setup.run))
     assert (settings.alpha(), settings.running_lock()) == (0.2, "striped")
     assert settings.running_strategy() == configure("deepspark", {"decay_rate": 0.5, "decay_step": 2})
-    assert loop_plan(load_run(found.run.paths.root), 0, 0).comm_period.value == 5
+    assert loop_plan(load_run(run_setup.run.paths.root), 0, 0).comm_period.value == 5
 
 
 def test_missing_seed_is_fixed_and_noted(dataset: Path, tmp_path: Path) -> None:
-    found = prepared(tmp_path, dataset, solver=SOLVER.replace("random_seed: 3", ""))
-    assert found.run.random_seed == DEFAULT_SEED
-    assert any("random_seed" in note for note in found.notes)
-    assert load_run(found.run.paths.root).random_seed == DEFAULT_SEED
+    run_setup = prepared(tmp_path, dataset, solver=SOLVER.replace("random_seed: 3", ""))
+    assert run_setup.run.random_seed == DEFAULT_SEED
+    assert any("random_seed" in note for note in run_setup.notes)
+    assert load_run(run_setup.run.paths.root).random_seed == DEFAULT_SEED
 
 
 def test_different_test_nets_keep_files_of_their_own(dataset: Path, tmp_path: Path) -> None:
@@ -278,15 +278,15 @@ def test_a_broken_net_is_told_with_file_and_line_as_check_tells_it(
 ) -> None:
     net = NET.replace(good, bad)
     assert net != NET
-    told = start_refusal(tmp_path, dataset, net=net)
+    refusal = start_refusal(tmp_path, dataset, net=net)
     checked = inspect_solver(CheckConfig(solver=tmp_path / "solver.prototxt", dataset=dataset)).errors
     line = next(number for number, text in enumerate(net.splitlines(), start=1) if bad in text)
-    assert told == checked[0]
-    assert told.startswith(f"train net: {tmp_path}/net.prototxt:{line}:")
-    assert finding in told
+    assert refusal == checked[0]
+    assert refusal.startswith(f"train net: {tmp_path}/net.prototxt:{line}:")
+    assert finding in refusal
     with pytest.raises(CaffeImportError) as raised:
         measure_net(PlanConfig(solver=tmp_path / "solver.prototxt", dataset=dataset))
-    assert str(raised.value) == told
+    assert str(raised.value) == refusal
 
 
 def test_overwritten_memory_is_noted(dataset: Path, tmp_path: Path) -> None:
@@ -298,8 +298,10 @@ def test_overwritten_memory_is_noted(dataset: Path, tmp_path: Path) -> None:
     notes = prepared(tmp_path, dataset, net=NET.replace('layer { name: "pool"', f'{aside}layer {{ name: "pool"')).notes
     line = NET.splitlines().index(next(text for text in NET.splitlines() if 'name: "pool"' in text)) + 4
     for title in ("train", "test"):
-        said = f'{title} net: {tmp_path}/net.prototxt:{line}:1: layer "pool" reads blob "conv", but in Caffe it finds'
-        assert any(note.startswith(said) for note in notes), notes
+        message = (
+            f'{title} net: {tmp_path}/net.prototxt:{line}:1: layer "pool" reads blob "conv", but in Caffe it finds'
+        )
+        assert any(note.startswith(message) for note in notes), notes
 
 
 def test_missing_dataset(tmp_path: Path) -> None:
@@ -315,8 +317,8 @@ def test_dataset_without_its_manifest(tmp_path: Path) -> None:
 
 
 def test_more_classes_than_outputs(dataset: Path, tmp_path: Path) -> None:
-    found = start_refusal(tmp_path, dataset, net=NET.replace("num_output: 3", "num_output: 2"))
-    assert found == (
+    refusal = start_refusal(tmp_path, dataset, net=NET.replace("num_output: 3", "num_output: 2"))
+    assert refusal == (
         f'layer "loss": bottom "ip" has 2 scores per sample, the dataset {dataset} has 3 classes;'
         " give the net as many outputs as classes"
     )
@@ -342,13 +344,13 @@ def test_net_that_reads_no_files_without_a_dataset(tmp_path: Path) -> None:
         'layer { name: "in" type: "MemoryData" top: "data" top: "label"'
         " memory_data_param { batch_size: 2 channels: 3 height: 4 width: 4 } }"
     )
-    found = start_refusal(
+    refusal = start_refusal(
         tmp_path,
         None,
         net=net + NET[NET.index('layer { name: "conv"') :],
         solver=SOLVER.replace("test_iter: 3 test_interval: 20", ""),
     )
-    assert found == (
+    assert refusal == (
         'layer "in" (MemoryData): reads no files; give an ingested dataset (option dataset) or a layer of type Data'
     )
 
@@ -356,9 +358,9 @@ def test_net_that_reads_no_files_without_a_dataset(tmp_path: Path) -> None:
 def test_snapshot_of_another_net_in_the_folder(dataset: Path, tmp_path: Path) -> None:
     config = training_config(tmp_path, dataset, overrides="max_iter: 4 snapshot: 4 test_interval: 100")
     run_in_process(config)
-    found = start_refusal(tmp_path, dataset, net=NET.replace("num_output: 8", "num_output: 9"))
-    assert "state of a net with" in found
-    assert "give another run_dir" in found
+    refusal = start_refusal(tmp_path, dataset, net=NET.replace("num_output: 8", "num_output: 9"))
+    assert "state of a net with" in refusal
+    assert "give another run_dir" in refusal
 
 
 def test_options_that_do_not_go_together(dataset: Path, tmp_path: Path) -> None:
@@ -386,9 +388,9 @@ def test_a_damaged_page_is_found_before_a_worker_could_read_it(dataset: Path, tm
     assert "SHA-256 is" in start_refusal(tmp_path, copied)
     assert not (tmp_path / "run").exists()
     assert "damaged LMDB" in start_refusal(tmp_path, copied, verify="sizes")
-    own = NET.replace('"none"', f'"{data.parent}"').replace('"mean"', f'"{mean_path(copied)}"')
-    assert f"{data.parent}: damaged LMDB" in start_refusal(tmp_path, None, net=own)
-    config = CheckConfig(solver=training_config(tmp_path, None, net=own).solver)
+    own_net = NET.replace('"none"', f'"{data.parent}"').replace('"mean"', f'"{mean_path(copied)}"')
+    assert f"{data.parent}: damaged LMDB" in start_refusal(tmp_path, None, net=own_net)
+    config = CheckConfig(solver=training_config(tmp_path, None, net=own_net).solver)
     assert all(f"{data.parent}: damaged LMDB" in error for error in inspect_solver(config).errors)
     data.write_bytes(content[:-4096])
     assert "data.mdb is cut short" in start_refusal(tmp_path, copied, verify="sizes")
@@ -414,10 +416,10 @@ def fail_after(root: Path, work: Callable[[], object], *, begins: bool = False) 
 
 def test_a_refused_start_leaves_an_earlier_runs_files_as_they_were(dataset: Path, tmp_path: Path) -> None:
     root = prepared(tmp_path, dataset).run.paths.root
-    before = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
+    old_files = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
     with pytest.raises(ConfigError, match="no such file"):
         fail_after(root, lambda: prepared(tmp_path, dataset, overrides="max_iter: 7"))
-    assert {path.name: path.read_bytes() for path in root.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in root.iterdir()} == old_files
 
 
 def test_a_run_that_began_stays(tmp_path: Path) -> None:

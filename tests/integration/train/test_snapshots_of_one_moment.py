@@ -169,12 +169,12 @@ def killed_and_gone_on(
     paths = dead.prepared.run.paths
     assert paths.snapshot_iterations()[-1] == snapshot
     assert all(snapshot in link.cuts for link in links.values()), "a worker is missing in it"
-    finished, again = life(config, dies_at=last, last=last)
+    finished, second_links = life(config, dies_at=last, last=last)
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * N_WORKERS, finished.outcomes
     assert finished.start.clock == snapshot
     used: Counter[bytes] = Counter()
     for worker in range(N_WORKERS):
-        used += uses(links[worker].takes[: links[worker].cuts[snapshot]]) + uses(again[worker].takes)
+        used += uses(links[worker].takes[: links[worker].cuts[snapshot]]) + uses(second_links[worker].takes)
     path = last_state(paths)
     assert path is not None
     (written,) = read_run_state(path).leases.values()

@@ -153,9 +153,9 @@ def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(en
     assert not [path for path in Path("/dev/shm").glob("deepspark-*") if f"-{job.process.pid}-" in path.name]
 
     # The same config again: finished, at once and without Spark.
-    again = training(tmp_path, "max_iter: 3000 snapshot: 1000", engine=engine, **config)
-    assert again.wait() == 0
-    assert [line for line in again.lines if not line.startswith("INFO: finished already: clock=3000")] == []
+    second_job = training(tmp_path, "max_iter: 3000 snapshot: 1000", engine=engine, **config)
+    assert second_job.wait() == 0
+    assert [line for line in second_job.lines if not line.startswith("INFO: finished already: clock=3000")] == []
 
 
 def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
@@ -226,10 +226,10 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
     last = job.paths.snapshot_iterations()[-1]
     unfinished = job.paths.snapshots / f".snap_iter_{last + 500}.state.h5.abcdefgh.tmp"
     unfinished.touch()
-    again = training(tmp_path, f"max_iter: {last + 250} snapshot: 500", engine=engine, n_workers=1)
-    assert again.wait() == 0, "\n".join(again.lines)
-    assert any(f"going on from snap_iter_{last}.state.h5: clock {last}" in line for line in again.lines)
-    assert again.paths.snapshot_iterations()[-1] == last + 250
+    second_job = training(tmp_path, f"max_iter: {last + 250} snapshot: 500", engine=engine, n_workers=1)
+    assert second_job.wait() == 0, "\n".join(second_job.lines)
+    assert any(f"going on from snap_iter_{last}.state.h5: clock {last}" in line for line in second_job.lines)
+    assert second_job.paths.snapshot_iterations()[-1] == last + 250
     assert not unfinished.exists()
 
 
@@ -317,10 +317,10 @@ def test_executors_with_another_version_train_and_the_log_names_the_difference(s
 
 
 def test_port_taken_is_one_message(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = occupied.getsockname()[1]
         job = training(tmp_path, "max_iter: 10", engine="process", listen_port=port)
         assert job.wait() == 2
     (message,) = job.error_lines
@@ -336,10 +336,10 @@ def test_a_setting_that_spark_refuses_is_one_message(tmp_path: Path, monkeypatch
     job = training(tmp_path, "max_iter: 10", n_workers=1)
     assert job.wait() == 2, "\n".join(job.lines)
     assert len(job.error_lines) == 1
-    told = (
+    message = (
         r"^Spark refuses spark\.executor\.memory=10m: Executor memory 10485760 must be at least \d+\..*; put it right"
     )
-    assert re.match(told, job.error_lines[0])
+    assert re.match(message, job.error_lines[0])
     assert not job.paths.events.exists()
 
 

@@ -35,7 +35,7 @@ def but_for_a_few(*quick: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Vector:
+def center_of_one(tmp_path_factory: pytest.TempPathFactory) -> Vector:
     """Return the center of a run by one worker, which is the same whatever the strategy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(CAFFE)
@@ -74,14 +74,14 @@ def test_every_solver_type_learns_under_every_strategy(solver: str, strategy: st
 
 
 @pytest.mark.parametrize("strategy", but_for_a_few("easgd", "sync"))
-def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, alone: Vector, tmp_path: Path) -> None:
+def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, center_of_one: Vector, tmp_path: Path) -> None:
     finished = strategy_run("sgd_batchnorm", strategy, tmp_path / "run")
     assert_learned(finished)
     (layer,) = finished.prepared.run.statistics().layers
     # One worker's sums over as many minibatches, each of weight 1 when it comes and less by its fraction each time.
-    assert finished.center[layer.factor] == pytest.approx(alone[layer.factor], rel=1e-5)
+    assert finished.center[layer.factor] == pytest.approx(center_of_one[layer.factor], rel=1e-5)
     means, deviations = [], []
-    for center in (finished.center, alone):
+    for center in (finished.center, center_of_one):
         factor = center[layer.factor]
         assert factor > 1.0
         means.append(center[slice(*layer.mean)] / factor)

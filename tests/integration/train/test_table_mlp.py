@@ -53,16 +53,16 @@ def dataset_of(source: Path, folder: Path, label: str, group: str | None = None)
 
 
 def labels_of(dataset: Path) -> np.ndarray:
-    with open_dataset(dataset / "test") as found:
-        return found.read(0, 0, found.n_samples)[1]
+    with open_dataset(dataset / "test") as opened:
+        return opened.read(0, 0, opened.n_samples)[1]
 
 
 def straight_boundary(dataset: Path) -> float:
     """Share of test rows on the right side of the plane that least squares finds."""
     rows = {}
     for split in ("train", "test"):
-        with open_dataset(dataset / split) as found:
-            data, label = found.read(0, 0, found.n_samples)
+        with open_dataset(dataset / split) as opened:
+            data, label = opened.read(0, 0, opened.n_samples)
         rows[split] = np.c_[data, np.ones(len(data))], label * 2 - 1
     plane = np.linalg.lstsq(*rows["train"], rcond=None)[0]
     data, sides = rows["test"]
@@ -104,33 +104,33 @@ def test_values_are_learned_far_better_than_by_their_mean(source, tmp_path):
 
 def check_that_the_gate_counts_customers(dataset: Path, run_dir: Path, folder: Path) -> None:
     run_evaluate(EvaluateConfig(run_dir=run_dir))
-    own, of_bundle = read_evaluation(RunPaths(run_dir).evaluation), read_evaluation(folder / "scored")
-    with open_dataset(dataset / "test") as found:
+    of_run, of_bundle = read_evaluation(RunPaths(run_dir).evaluation), read_evaluation(folder / "scored")
+    with open_dataset(dataset / "test") as opened:
         customers = [
-            text for i, shard in enumerate(found.shards) for text in found.texts(i, 0, shard.n_samples, "group")
+            text for i, shard in enumerate(opened.shards) for text in opened.texts(i, 0, shard.n_samples, "group")
         ]
     assert 2 < len(set(customers)) < 20
-    for evaluated in (own, of_bundle):
+    for evaluated in (of_run, of_bundle):
         hashes = evaluated.samples.group.tolist()
         assert len(set(zip(customers, hashes, strict=True))) == len(set(customers)) == len(set(hashes))
-    decision = decide(own, of_bundle, PromoteConfig(models=folder / "models", model="cost"))
+    decision = decide(of_run, of_bundle, PromoteConfig(models=folder / "models", model="cost"))
     assert decision.comparison.n_groups == len(set(customers))
 
 
 def check_that_the_bundle_takes_the_raw_table(source: Path, run_dir: Path, folder: Path, squared_error: float) -> None:
     import pyarrow.parquet as pq
 
-    made = write_bundle(ExportConfig(run_dir=run_dir, formats="saved_model,caffe,onnx"), on_step=lambda _: None)
-    assert made.manifest.inputs[0].preprocessing == (FILL, STANDARDIZE)
-    assert made.manifest.check.largest() < 1e-4
+    bundle = write_bundle(ExportConfig(run_dir=run_dir, formats="saved_model,caffe,onnx"), on_step=lambda _: None)
+    assert bundle.manifest.inputs[0].preprocessing == (FILL, STANDARDIZE)
+    assert bundle.manifest.check.largest() < 1e-4
     output = folder / "answers.parquet"
-    write_answers(PredictConfig(bundle=made.folder, input=source, output=output), on_step=lambda _: None)
+    write_answers(PredictConfig(bundle=bundle.folder, input=source, output=output), on_step=lambda _: None)
     rows, answers = pq.read_table(source), pq.read_table(output)
     assert answers["error"].null_count == rows.num_rows  # rows with missing numbers too
-    (name,) = [one.name for one in made.manifest.outputs]
+    (name,) = [output.name for output in bundle.manifest.outputs]
     off = np.array(answers[name]) - np.array(rows["cost"])
     assert np.mean(off**2) < 1.5 * squared_error  # training and test rows together
-    scored = score_bundle(ScoreBundleConfig(run_dir=run_dir, bundle=made.folder, output=folder / "scored"))
+    scored = score_bundle(ScoreBundleConfig(run_dir=run_dir, bundle=bundle.folder, output=folder / "scored"))
     assert scored.main.value == pytest.approx(np.sqrt(squared_error), rel=0.2)  # the test net takes some of the rows
 
 

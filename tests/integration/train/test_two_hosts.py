@@ -124,10 +124,10 @@ TREE = {"center": "tree", "root_comm_period": ROOT_PERIOD}
 
 def measured(two_hosts: TwoHosts, center: str, **options: object) -> tuple[float, float]:
     """Train; return the bytes on the cables by minibatch, and the accuracy."""
-    before = [host.moved_bytes() for host in two_hosts.hosts]
+    old_bytes = [host.moved_bytes() for host in two_hosts.hosts]
     job = two_hosts.train(center, **options)
     accuracy = finished(job)
-    moved = [host.moved_bytes() - start for host, start in zip(two_hosts.hosts, before, strict=True)]
+    moved = [host.moved_bytes() - start for host, start in zip(two_hosts.hosts, old_bytes, strict=True)]
     assert transports(job) == {"socket" if center == "flat" else "tree": 4}
     assert any("by TLS 1.3" in line for line in job.lines)
     assert min(moved) > sum(moved) / 4, "both hosts have two workers"

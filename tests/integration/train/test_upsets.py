@@ -240,12 +240,12 @@ def test_a_finished_run_names_other_inputs_and_keeps_its_record_of_the_training(
 ) -> None:
     config = config_for_solver(tmp_path / "run", dataset, "SGD")
     train_in_processes(config)
-    kept = prepared_files(config.run_dir)
+    old_files = prepared_files(config.run_dir)
 
     def warnings_of(**changes: Any) -> list[str]:
         caplog.clear()
         train_in_processes(config.model_copy(update=changes))
-        assert prepared_files(config.run_dir) == kept
+        assert prepared_files(config.run_dir) == old_files
         return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
     assert warnings_of() == []

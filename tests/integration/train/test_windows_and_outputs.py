@@ -82,9 +82,9 @@ def test_windows_train_and_outputs_are_written_per_worker_and_per_test(folder: P
 
 def test_the_same_worker_draws_the_same_windows_again(folder: Path) -> None:
     first = run_in_process(window_config(folder, n_workers=1))
-    again = run_in_process(TrainConfig(solver=folder / "solver.prototxt", run_dir=folder / "again", n_workers=1))
+    second = run_in_process(TrainConfig(solver=folder / "solver.prototxt", run_dir=folder / "again", n_workers=1))
     assert first.outcomes[0].steps > 0
-    np.testing.assert_array_equal(first.center, again.center)
+    np.testing.assert_array_equal(first.center, second.center)
 
 
 def test_two_layers_may_not_write_one_file(folder: Path) -> None:

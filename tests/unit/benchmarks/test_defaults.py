@@ -23,10 +23,10 @@ def put(script, runs, cells, accuracy: float | None, seconds: float = 10.0) -> N
     for cell in cells:
         end = 0.0 if accuracy is None else accuracy
         curve = tuple(CurvePoint(clock=c, virtual_s=s, value=end) for c, s in ((1, seconds / 2), (2, seconds)))
-        found = result("easgd", cell.workers, cell.seed, [0.1, 0.2])
+        cell_result = result("easgd", cell.workers, cell.seed, [0.1, 0.2])
         failure = "loss is nan" if accuracy is None else None
-        found = found.model_copy(update={"accuracy": accuracy, "curve": curve, "failure": failure})
-        write_result(runs.file(cell), found)
+        cell_result = cell_result.model_copy(update={"accuracy": accuracy, "curve": curve, "failure": failure})
+        write_result(runs.file(cell), cell_result)
 
 
 def test_runs_of_another_default_are_other_runs(script, runs):
@@ -45,12 +45,12 @@ def test_a_net_of_short_runs_is_in_its_studies_only(script):
 def test_a_row_says_mean_and_range_of_the_seeds(script, runs):
     cells = list(script.cells_of("moving_rate", ["lenet"], [1, 2], [4]))
     put(script, runs, [cell for cell in cells if cell.workers == 1], 0.9)
-    own = [cell for cell in cells if (cell.row, cell.variant) == ("tau 10", "0.9/p")]
-    put(script, runs, own[:1], 0.80)
+    own_cells = [cell for cell in cells if (cell.row, cell.variant) == ("tau 10", "0.9/p")]
+    put(script, runs, own_cells[:1], 0.80)
     assert "| | tau 10 | 4 | 80.0 |  |  |  |" in script.table("moving_rate", ["lenet"], [1, 2], runs)
-    put(script, runs, own[1:], 0.82)
+    put(script, runs, own_cells[1:], 0.82)
     assert "| | tau 10 | 4 | 81.0 ± 1.0 |  |  |  |" in script.table("moving_rate", ["lenet"], [1, 2], runs)
-    put(script, runs, own[1:], None)
+    put(script, runs, own_cells[1:], None)
     assert "| | tau 10 | 4 | 80.0, 1 diverged |  |  |  |" in script.table("moving_rate", ["lenet"], [1, 2], runs)
 
 
@@ -60,8 +60,8 @@ def test_a_row_says_mean_and_range_of_the_seeds(script, runs):
 def test_a_loss_is_no_percentage(script, runs, losses, text):
     cells = [cell for cell in script.cells_of("kinds", ["siamese"], [1, 2], [4]) if cell.variant == "easgd"]
     for cell, loss in zip(cells, losses, strict=False):
-        found = result("easgd", 4, cell.seed, [0.1]).model_copy(update={"figure": "loss", "accuracy": loss})
-        write_result(runs.file(cell), found)
+        cell_result = result("easgd", 4, cell.seed, [0.1]).model_copy(update={"figure": "loss", "accuracy": loss})
+        write_result(runs.file(cell), cell_result)
     assert f"| | 4 | {text} |  |" in script.table("kinds", ["siamese"], [1, 2], runs)
 
 
@@ -80,20 +80,20 @@ def test_constants_are_changed_for_a_cells_run_only(script, runs):
     cells = list(script.cells_of("warm_up", ["lstm"], [1], [8]))
     files = [runs.file(cell) for cell in cells if cell.workers == 8]
     assert len(set(files)) == 4
-    before = default_warmup()
+    old_warmup = default_warmup()
     with script.capped(cells[1].options):
         assert "500 / 250 / 1,000 / 2,000 / 2,000" in default_warmup()
-    assert default_warmup() == before
+    assert default_warmup() == old_warmup
     # One worker; 6.5, 13 and none with 16 workers, whose factor is 18; 26 too with 32.
     assert len({runs.file(cell) for cell in script.cells_of("limit", ["lstm"], [1], [])}) == 1 + 3 + 4
 
 
 def test_a_net_with_files_of_its_own_takes_no_dataset(script, tmp_path, monkeypatch):
-    made = []
+    job_files = []
     monkeypatch.setattr(script, "ROOT", tmp_path)
-    monkeypatch.setattr(script, "run_job_file", lambda path, folder: made.append((path.name, folder)))
+    monkeypatch.setattr(script, "run_job_file", lambda path, folder: job_files.append((path.name, folder)))
     assert script.dataset_of("siamese", tmp_path, None) is None
-    assert made == [("make_pairs.py", tmp_path / script.PAIRS)]
+    assert job_files == [("make_pairs.py", tmp_path / script.PAIRS)]
     with pytest.raises(SystemExit, match="--cifar10 PATH is needed"):
         script.dataset_of("residual8", tmp_path, None)
 
@@ -104,8 +104,8 @@ def test_the_packages_file_compares_with_one_worker(script, runs):
     put(script, runs, [cell for cell in cells if cell.variant == "easgd"], 0.895, seconds=4.0)
     put(script, runs, [cell for cell in cells if cell.variant == "sync"], 0.87)
     rows = script.measured(["lenet"], [1, 2], runs)["rows"]
-    found = {row["strategy"]: (row["workers"], row["lost_points"], row["times_faster"], row["seeds"]) for row in rows}
-    assert found == {"easgd": (4, 0.5, 2.5, 2), "sync": (4, 3.0, None, 2)}
+    figures = {row["strategy"]: (row["workers"], row["lost_points"], row["times_faster"], row["seeds"]) for row in rows}
+    assert figures == {"easgd": (4, 0.5, 2.5, 2), "sync": (4, 3.0, None, 2)}
     times = script.table("strategies", ["lenet"], [1, 2], runs, of_times=True)
     assert "| | 4 | 2.5 ± 0.0 |  |  |  |  |  | never |  |  |" in times
     svg = ElementTree.fromstring(script.picture(["lenet"], [1, 2], runs))
@@ -116,12 +116,12 @@ def test_most_seeds_must_have_reached_the_target(script, runs):
     seeds = [1, 2, 3]
     cells = list(script.cells_of("strategies", ["lenet"], seeds, [4]))
     put(script, runs, [cell for cell in cells if cell.workers == 1], 0.9, seconds=10.0)
-    own = [cell for cell in cells if cell.variant == "easgd"]
-    put(script, runs, own[:2], 0.895, seconds=4.0)
-    put(script, runs, own[2:], 0.87, seconds=4.0)
+    own_cells = [cell for cell in cells if cell.variant == "easgd"]
+    put(script, runs, own_cells[:2], 0.895, seconds=4.0)
+    put(script, runs, own_cells[2:], 0.87, seconds=4.0)
     times = script.table("strategies", ["lenet"], seeds, runs, of_times=True)
     assert times[3].startswith("| | 4 | 2.5 ± 0.0 (2 of 3) |")
-    put(script, runs, own[1:], 0.87, seconds=4.0)
+    put(script, runs, own_cells[1:], 0.87, seconds=4.0)
     times = script.table("strategies", ["lenet"], seeds, runs, of_times=True)
     assert times[3].startswith("| | 4 | never |")
 
@@ -142,8 +142,8 @@ def test_the_time_to_the_target_is_that_of_the_sooner_length(script, runs, monke
     put(script, runs, slower, 0.89, seconds=5.0)
     put(script, runs, [cell for cell in cells if (cell.workers, cell.variant) == (8, "sync")], 0.88, seconds=4.0)
     rows = script.measured(["lenet"], [1], runs)["rows"]
-    found = {(row["strategy"], row["stragglers"]): (row["lost_points"], row["times_faster"]) for row in rows}
-    assert found == {
+    figures = {(row["strategy"], row["stragglers"]): (row["lost_points"], row["times_faster"]) for row in rows}
+    assert figures == {
         ("easgd", 0.0): (3.0, 2.0), ("easgd", 0.125): (3.0, 2.0), ("sync", 0.0): (2.0, 2.5),
         ("sync", 0.125): (2.0, 2.5),
     }  # fmt: skip
@@ -155,9 +155,9 @@ def test_results_are_kept_for_the_next_machine_but_not_those_of_former_defaults(
     ]
     put(script, runs, cells, 0.9)
     script.write_recorded(tmp_path / "kept.jsonl", runs)
-    kept = script.read_recorded(tmp_path / "kept.jsonl")
-    elsewhere = script.Runs(tmp_path / "nothing", tmp_path, None, kept)
-    assert len(kept) == 3
+    recorded = script.read_recorded(tmp_path / "kept.jsonl")
+    elsewhere = script.Runs(tmp_path / "nothing", tmp_path, None, recorded)
+    assert len(recorded) == 3
     assert elsewhere.results(cells) == runs.results(cells)
     monkeypatch.setitem(script.NETS, "lenet", replace(script.NETS["lenet"], overrides="gamma: 0.3"))
     script.write_recorded(tmp_path / "kept.jsonl", elsewhere)
@@ -165,11 +165,11 @@ def test_results_are_kept_for_the_next_machine_but_not_those_of_former_defaults(
 
 
 def test_every_result_of_the_docs_is_one_of_the_present_defaults(script):
-    kept = script.read_recorded(script.RECORDED)
-    runs = script.Runs(Path("out"), Path("work"), None, kept)
+    recorded = script.read_recorded(script.RECORDED)
+    runs = script.Runs(Path("out"), Path("work"), None, recorded)
     cells = [cell for study in script.STUDIES for cell in script.cells_of(study, list(script.NETS), script.SEEDS, ())]
-    assert len(kept) > 300
-    assert sorted(set(kept) - {runs.file(cell).name for cell in cells}) == []
+    assert len(recorded) > 300
+    assert sorted(set(recorded) - {runs.file(cell).name for cell in cells}) == []
 
 
 def test_the_table_of_defaults_is_what_a_run_takes(script):

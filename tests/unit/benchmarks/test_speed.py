@@ -57,9 +57,9 @@ def test_a_block_lasts_about_as_long_as_wanted(seconds: float, multiple: int, st
 
 def test_medians_are_those_of_the_rounds_after_the_first(make: Make) -> None:
     # Two blocks of the leader decide the steps (0.1 s each: ten in a second); a round warms up, three rounds count.
-    ours = make("ours", [0.1, 0.1, 9.0, 0.2, 0.4, 0.5], [0.1, 0.1, 9.0, 0.1, 0.1, 0.1])
+    contender = make("ours", [0.1, 0.1, 9.0, 0.2, 0.4, 0.5], [0.1, 0.1, 9.0, 0.1, 0.1, 0.1])
     peer = make("peer", [9.0, 0.5, 0.8, 0.1], [9.0, 1.0, 2.0, 4.0])
-    result = race([ours, peer], "ours", 8, multiple=1, block_s=1.0, n_rounds=3)
+    result = race([contender, peer], "ours", 8, multiple=1, block_s=1.0, n_rounds=3)
     assert result["n_steps"] == {"step": 10, "forward": 10}
     assert result["contenders"]["ours"]["step"]["samples_per_s"] == pytest.approx(8 / 0.4)
     assert result["contenders"]["ours"]["step"]["samples_per_cpu_s"] == pytest.approx(8 / 0.8)
@@ -76,8 +76,8 @@ def test_blocks_of_two_contenders_never_overlap_and_those_of_a_pair_do(make: Mak
     lines = sorted(line.split() for line in (tmp_path / "diary").read_text().splitlines())
     running: list[str] = []
     together = 0
-    for _, name, _, _, what in lines:
-        if what == "begin":
+    for _, name, _, _, event in lines:
+        if event == "begin":
             assert set(running) <= {name}
             running.append(name)
             together += len(running) == 2
@@ -121,15 +121,15 @@ serve({{"step": step, "forward": lambda n: None}}, {{}}, lambda: 1.5)
 
 
 def test_other_weights_or_another_first_loss_are_refused() -> None:
-    ours = {"n_weights": 10, "first_loss": 2.0}
+    own_facts = {"n_weights": 10, "first_loss": 2.0}
     failed = {"failure": "no compiler"}
-    bench.check_same_net({"ours": ours, "floor": {}, "a": dict(ours), "b": failed}, has_dropout=False)
+    bench.check_same_net({"ours": own_facts, "floor": {}, "a": dict(own_facts), "b": failed}, has_dropout=False)
     with pytest.raises(ValueError, match="a is another net than ours: 11 weights"):
-        bench.check_same_net({"ours": ours, "a": {"n_weights": 11, "first_loss": 2.0}}, has_dropout=True)
+        bench.check_same_net({"ours": own_facts, "a": {"n_weights": 11, "first_loss": 2.0}}, has_dropout=True)
     other = {"n_weights": 10, "first_loss": 2.1}
-    bench.check_same_net({"ours": ours, "a": other}, has_dropout=True)
+    bench.check_same_net({"ours": own_facts, "a": other}, has_dropout=True)
     with pytest.raises(ValueError, match=r"first loss of 2\.1000"):
-        bench.check_same_net({"ours": ours, "a": other}, has_dropout=False)
+        bench.check_same_net({"ours": own_facts, "a": other}, has_dropout=False)
 
 
 def test_nets_without_a_result_come_first_then_the_oldest() -> None:
@@ -172,8 +172,8 @@ def results() -> dict[str, object]:
 
 
 def test_a_row_compares_with_the_best_peer_of_step_and_of_pass(results) -> None:
-    pair, one = page.rows("lenet", results["lenet"])
-    assert one == (
+    pair, single = page.rows("lenet", results["lenet"])
+    assert single == (
         "| LeNet (64) | 1 of 2 threads | 1,500 | 1,000 torch fused | 1.50 | 2.00"
         " | 9.88 | 9 keras jax | **1.10** | 2.00 | 512 | 512 |"
     )
@@ -228,10 +228,10 @@ def test_every_net_is_described_whole(name: str) -> None:
     net = NETS[name]
     plain = json.loads(json.dumps(description(net)))
     assert sum(prod(shape) for layer in plain["layers"] for shape in layer["blobs"].values()) == plain["n_weights"]
-    known = {plain["data"], "label", "cont"}
+    blobs = {plain["data"], "label", "cont"}
     for layer in plain["layers"]:
-        assert set(layer["bottoms"]) <= known, layer["name"]
-        known |= set(layer["tops"])
+        assert set(layer["bottoms"]) <= blobs, layer["name"]
+        blobs |= set(layer["tops"])
     spec = build(net, read_message(net))
     assert {blob: array.shape[1:] for blob, array in feeds(net, spec).items()} == dict(spec.inputs)
     assert spec.inputs[plain["data"]][1 if net.n_words else 0] == net.batch_size

@@ -20,16 +20,16 @@ def test_one_worker_is_one_run_for_all_strategies(script):
 
 def test_interrupted_benchmark_goes_on(script, tmp_path):
     path = tmp_path / "results.json"
-    done = script.Cell("lenet", "easgd", 2, 100, accuracy=0.9)
+    ended = script.Cell("lenet", "easgd", 2, 100, accuracy=0.9)
     failed = script.Cell("lenet", "sync", 2, 100, failure="no room")
-    for cell in (done, failed):
+    for cell in (ended, failed):
         script.Results(path).put(cell)
     results = script.Results(path)
-    assert results.has(done, retry_failed=False)
+    assert results.has(ended, retry_failed=False)
     assert results.has(failed, retry_failed=False)
     assert not results.has(failed, retry_failed=True)
-    assert not results.has(replace(done, minibatches=200), retry_failed=False)
-    assert not results.has(replace(done, workers=4), retry_failed=False)
+    assert not results.has(replace(ended, minibatches=200), retry_failed=False)
+    assert not results.has(replace(ended, workers=4), retry_failed=False)
 
 
 def test_measures_come_from_the_events(script):
@@ -41,10 +41,10 @@ def test_measures_come_from_the_events(script):
         make_event("loss", worker=1, loss=1.0, staleness=2.0),
         make_event("stage", status="finished", images_per_s=3200.0, exchanges=20),
     ]
-    found = script.measured(cell, 0.97, events)
-    assert found.sent_bytes == 20 * 400  # the last five exchanges were told by nobody
-    assert found.train_s == 500 * 64 / 3200
-    assert (found.exchanges, found.comm_period, found.staleness, found.accuracy) == (20, 5.0, 1.5, 0.97)
+    measures = script.measured(cell, 0.97, events)
+    assert measures.sent_bytes == 20 * 400  # the last five exchanges were told by nobody
+    assert measures.train_s == 500 * 64 / 3200
+    assert (measures.exchanges, measures.comm_period, measures.staleness, measures.accuracy) == (20, 5.0, 1.5, 0.97)
 
 
 def test_page_names_what_loses_too_much(script, tmp_path):

@@ -51,14 +51,14 @@ def test_provider_that_is_not_on_the_path_is_missing(monkeypatch: pytest.MonkeyP
 
 
 def test_import_of_a_part_names_its_extra() -> None:
-    done = run_without({"tensorflow"}, "import caffe_import.tf_graph.builder")
-    assert done.stderr.splitlines()[-1] == (
+    completed = run_without({"tensorflow"}, "import caffe_import.tf_graph.builder")
+    assert completed.stderr.splitlines()[-1] == (
         "caffe_import.extras.MissingExtra: caffe_import.tf_graph needs tensorflow,"
         f' which {sys.executable} does not have: pip install "deepspark[train]"'
     )
-    done = run_without({"airflow"}, "import deepspark_ops.operators.train")
-    assert "deepspark_ops.operators needs airflow, which" in done.stderr.splitlines()[-1]
-    assert 'pip install "deepspark[airflow]"' in done.stderr.splitlines()[-1]
+    completed = run_without({"airflow"}, "import deepspark_ops.operators.train")
+    assert "deepspark_ops.operators needs airflow, which" in completed.stderr.splitlines()[-1]
+    assert 'pip install "deepspark[airflow]"' in completed.stderr.splitlines()[-1]
 
 
 def test_failed_import_of_ours_names_the_module_that_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +99,10 @@ COMMAND = "from deepspark_ops.command.cli import main; main()"
 )
 @pytest.mark.slow  # starts processes
 def test_command_says_it_in_one_message(package: str, extra: str, arguments: list[str]) -> None:
-    done = run_without({package}, COMMAND, *arguments)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert f'pip install "deepspark[{extra}]"' in done.stderr
+    completed = run_without({package}, COMMAND, *arguments)
+    assert completed.returncode == 2, completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert f'pip install "deepspark[{extra}]"' in completed.stderr
 
 
 def test_missing_packages_of_a_part_are_named_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +118,8 @@ def test_missing_packages_of_a_part_are_named_together(monkeypatch: pytest.Monke
 @pytest.mark.slow  # starts processes
 def test_solver_is_read_without_any_framework(command: str, options: list[str]) -> None:
     hidden = {"airflow", "jinja2", "keras", "py4j", "pyarrow", "pyspark", "tensorflow"}
-    done = run_without(hidden, COMMAND, command, "examples/digits/lenet_solver.prototxt", *options)
-    assert done.returncode == 0, done.stderr
+    completed = run_without(hidden, COMMAND, command, "examples/digits/lenet_solver.prototxt", *options)
+    assert completed.returncode == 0, completed.stderr
 
 
 @pytest.mark.parametrize("stage", ["evaluate", "export"])
@@ -131,28 +131,28 @@ def test_stage_process_says_it_in_one_message(stage: str, tmp_path: Path) -> Non
     weights = tmp_path / "net.caffemodel"
     weights.touch()
     config.write_text(f'{{"run_dir": "{tmp_path}", "weights": "{weights}"}}')
-    done = run_without({"tensorflow"}, code, str(config))
-    assert (done.returncode, done.stderr.count("Traceback")) == (2, 0), done.stderr
-    assert 'pip install "deepspark[train]"' in done.stderr
+    completed = run_without({"tensorflow"}, code, str(config))
+    assert (completed.returncode, completed.stderr.count("Traceback")) == (2, 0), completed.stderr
+    assert 'pip install "deepspark[train]"' in completed.stderr
 
 
 def test_comparison_with_caffe_says_it_too() -> None:
     code = "import runpy; runpy.run_module('caffe_import.parity', run_name='__main__', alter_sys=True)"
-    done = run_without({"tensorflow"}, code)
-    assert done.returncode == 2
-    assert 'pip install "deepspark[train]"' in done.stderr.splitlines()[-1]
+    completed = run_without({"tensorflow"}, code)
+    assert completed.returncode == 2
+    assert 'pip install "deepspark[train]"' in completed.stderr.splitlines()[-1]
 
 
 @pytest.mark.tf
 def test_executor_needs_tensorflow_and_the_base_alone() -> None:
-    others = {"airflow", "jinja2", "markupsafe", "pandas", "plotly", "pyarrow", "py4j", "pyspark", "typer"}
+    hidden = {"airflow", "jinja2", "markupsafe", "pandas", "plotly", "pyarrow", "py4j", "pyspark", "typer"}
     # What TensorFlow's import made stays, and no collection of garbage looks through it again.
     frozen = "; import gc; assert gc.isenabled(); assert gc.get_freeze_count() > 100_000, gc.get_freeze_count()"
     # TensorFlow's import leaves out Keras, which is there when it is asked for.
     keras = "; import sys; assert 'keras' not in sys.modules; import keras.src.optimizers"
     imports = "import deepspark_ops.train.worker.process, deepspark_ops.ingest.shard_task"
-    done = run_without(others, imports + frozen + keras)
-    assert done.returncode == 0, done.stderr
-    others |= {"tensorflow", "keras", "pydantic", "pydantic_core", "rich"}
-    done = run_without(others, "import deepspark_ops.exchange.server.process")
-    assert done.returncode == 0, done.stderr
+    completed = run_without(hidden, imports + frozen + keras)
+    assert completed.returncode == 0, completed.stderr
+    hidden |= {"tensorflow", "keras", "pydantic", "pydantic_core", "rich"}
+    completed = run_without(hidden, "import deepspark_ops.exchange.server.process")
+    assert completed.returncode == 0, completed.stderr

@@ -35,6 +35,6 @@ def test_no_registered_type_is_said_to_be_a_forks() -> None:
 
 def test_no_field_of_caffe_is_said_to_be_a_forks() -> None:
     messages = caffe_pb2.DESCRIPTOR.message_types_by_name
-    known = [(message, name) for message, type_ in messages.items() for name in type_.fields_by_name]
-    assert ("LayerParameter", "convolution_param") in known
-    assert [pair for pair in known if fork_of_field(*pair)] == []
+    caffe_fields = [(message, name) for message, type_ in messages.items() for name in type_.fields_by_name]
+    assert ("LayerParameter", "convolution_param") in caffe_fields
+    assert [pair for pair in caffe_fields if fork_of_field(*pair)] == []

@@ -38,18 +38,18 @@ READERS: list[tuple[Path, Callable[[Path], object]]] = [
 
 @st.composite
 def mutated(draw: st.DrawFn, content: bytes) -> bytes:
-    made = bytearray(content)
+    damaged = bytearray(content)
     for _ in range(draw(st.integers(1, 5))):
         # Most of what can go wrong stands in front.
-        place = draw(st.integers(0, min(len(made), 3000) - 1) | st.integers(0, len(made) - 1))
+        offset = draw(st.integers(0, min(len(damaged), 3000) - 1) | st.integers(0, len(damaged) - 1))
         kind = draw(st.sampled_from(["set", "set", "cut", "put"]))
         if kind == "set":
-            made[place] = draw(st.sampled_from([0, 255]) | st.integers(0, 255))
-        elif kind == "cut" and len(made) > 100:
-            del made[place : place + draw(st.integers(1, 50))]
+            damaged[offset] = draw(st.sampled_from([0, 255]) | st.integers(0, 255))
+        elif kind == "cut" and len(damaged) > 100:
+            del damaged[offset : offset + draw(st.integers(1, 50))]
         else:
-            made[place:place] = draw(st.binary(min_size=1, max_size=8))
-    return bytes(made)
+            damaged[offset:offset] = draw(st.binary(min_size=1, max_size=8))
+    return bytes(damaged)
 
 
 @pytest.mark.parametrize(("path", "read"), READERS, ids=[path.name for path, _ in READERS])

@@ -42,10 +42,10 @@ def mutated(draw: st.DrawFn) -> str:
                 ]
             )
         )
-        places = list(pattern.finditer(text))
-        if places:
-            place = draw(st.sampled_from(places))
-            text = text[: place.start()] + draw(replacements) + text[place.end() :]
+        matches = list(pattern.finditer(text))
+        if matches:
+            match = draw(st.sampled_from(matches))
+            text = text[: match.start()] + draw(replacements) + text[match.end() :]
     return text
 
 
@@ -62,12 +62,12 @@ def built(text: str) -> NetSpec | CaffeImportError:
 @settings(max_examples=150)
 @given(mutated())
 def test_mutated_net_builds_or_is_refused(text: str) -> None:
-    found = built(text)
-    if isinstance(found, NetSpec):
-        assert all(0 <= extent < 2**31 for shape in found.blob_shapes.values() for extent in shape)
-        assert all(entry.size < 2**31 for entry in found.params.entries)
+    outcome = built(text)
+    if isinstance(outcome, NetSpec):
+        assert all(0 <= extent < 2**31 for shape in outcome.blob_shapes.values() for extent in shape)
+        assert all(entry.size < 2**31 for entry in outcome.params.entries)
     else:
-        assert str(found)
+        assert str(outcome)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,6 @@ def test_mutated_net_builds_or_is_refused(text: str) -> None:
     ],
 )
 def test_two_gigabytes_are_refused_unmade(text: str) -> None:
-    found = built(text)
-    assert isinstance(found, CaffeImportError)
-    assert "allowed: at most" in str(found)
+    outcome = built(text)
+    assert isinstance(outcome, CaffeImportError)
+    assert "allowed: at most" in str(outcome)

@@ -17,9 +17,9 @@ def store(tmp_path, monkeypatch):
     monkeypatch.setattr(arrow_store, "filesystem_of", lambda scheme, bucket: local)
     put = arrow_store.ArrowStore.put
 
-    def put_into_folder(self, source, place):  # a real store has no folders to be made
-        (root / place).parent.mkdir(parents=True, exist_ok=True)
-        put(self, source, place)
+    def put_into_folder(self, source, key):  # a real store has no folders to be made
+        (root / key).parent.mkdir(parents=True, exist_ok=True)
+        put(self, source, key)
 
     monkeypatch.setattr(arrow_store.ArrowStore, "put", put_into_folder)
     monkeypatch.setattr(staging, "_in_use", staging.Staging(tmp_path / "staging"))

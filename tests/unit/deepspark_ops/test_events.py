@@ -11,13 +11,13 @@ import pytest
 
 from deepspark_ops.events import append_event, format_event, make_event, parse_event, read_events
 
-WHOLE = make_event("loss", clock=5, worker=1, loss=0.5)
+EVENT = make_event("loss", clock=5, worker=1, loss=0.5)
 
 
 @pytest.mark.parametrize("key", ["v", "time", "kind", "clock", "worker"])
 @pytest.mark.parametrize("value", [None, [], "x", {}])
 def test_a_line_without_one_of_its_keys_is_no_event(key: str, value: object) -> None:
-    fields = json.loads(WHOLE.to_json())
+    fields = json.loads(EVENT.to_json())
     assert parse_event(json.dumps(fields)) is not None
     if value is None:
         del fields[key]
@@ -34,10 +34,10 @@ def test_what_is_no_object_is_no_event(line: str) -> None:
 def test_a_damaged_line_is_left_out_and_named_and_a_torn_last_line_is_not(tmp_path: Path, caplog) -> None:
     caplog.set_level(logging.WARNING)
     path = tmp_path / "events.jsonl"
-    append_event(path, WHOLE)
+    append_event(path, EVENT)
     with path.open("ab") as file:
         file.write(b'{"v": 1, "kind": "loss", "worker": 0}\n\xff\xfe\n')
-    append_event(path, WHOLE)
+    append_event(path, EVENT)
     with path.open("ab") as file:
         file.write(b'{"v": 1, "ki')
     assert [event.clock for event in read_events(path)] == [5, 5]

@@ -79,10 +79,10 @@ def test_the_center_has_what_caffe_has_of_all_workers_minibatches(
     blobs = StatisticBlobs.from_json([[0, 1, 1, 2, 2, fraction]])
     center = packed(start)
     for batches in periods:
-        before = center.copy()
+        old_center = center.copy()
         pushed = packed(slow_moving_sums((0.0, 0.0, 0.0), batches, fraction))
         gathered = blobs.gathered(center, pushed)
-        np.testing.assert_array_equal(center, before)
+        np.testing.assert_array_equal(center, old_center)
         center = gathered
     expected = slow_moving_sums(start, [batch for batches in periods for batch in batches], fraction)
     np.testing.assert_allclose(center, expected, rtol=1e-5, atol=1e-4)  # float32 storage of sums of up to 1e4

@@ -23,7 +23,7 @@ from tests.fuzz.worker import content_of, one_input, run_inputs
 from tests.paths import FIXTURES
 
 SMALL_S = 3.0
-KEPT = sorted((FIXTURES / "fuzz").glob("*/*.bin"))
+RECORDED = sorted((FIXTURES / "fuzz").glob("*/*.bin"))
 
 
 def planted(content: bytes, folder: Path) -> None:
@@ -69,14 +69,14 @@ def test_each_kind_of_end_is_found_and_can_be_repeated(
     monkeypatch.setattr(worker, "INPUT_S", 0.2)
     lines: list[str] = []
     assert hunt([of(read)], seconds=0.7, seed=7, folder=tmp_path, say=lines.append) == 1
-    told = next(line for line in lines if line.startswith("FINDING"))
-    assert kind in told
-    assert detail in told
+    finding_line = next(line for line in lines if line.startswith("FINDING"))
+    assert kind in finding_line
+    assert detail in finding_line
     assert lines[0] == "fuzz: seed=7 seconds=0.7 readers=1"
     assert re.fullmatch(r"fuzz: inputs=[1-9]\d* findings=1", lines[-1])
-    (kept,) = tmp_path.glob("*.bin")
-    finding = json.loads(kept.with_suffix(".json").read_text())
-    assert kept.read_bytes() == content_of(of(read), [b"A\1\0\0\0\0"], finding["seed"], finding["number"])
+    (input_path,) = tmp_path.glob("*.bin")
+    finding = json.loads(input_path.with_suffix(".json").read_text())
+    assert input_path.read_bytes() == content_of(of(read), [b"A\1\0\0\0\0"], finding["seed"], finding["number"])
 
 
 def test_the_projects_errors_are_no_finding(tmp_path: Path) -> None:
@@ -84,18 +84,18 @@ def test_the_projects_errors_are_no_finding(tmp_path: Path) -> None:
         msg = "no"
         raise CaffeImportError(msg)
 
-    done = run_inputs(of(refuses), [b"abc"], seed=1, start=0, seconds=0.2)
-    assert done.findings == ()
-    assert done.n_refused == done.n_inputs > 10
+    batch = run_inputs(of(refuses), [b"abc"], seed=1, start=0, seconds=0.2)
+    assert batch.findings == ()
+    assert batch.n_refused == batch.n_inputs > 10
 
 
 def test_a_death_that_is_known_is_counted_and_the_next_input_read() -> None:
-    done = run_inputs(of(kills, may_die="it trusts its pages"), [b"A\1\0\0\0\0"], seed=1, start=0, seconds=0.5)
-    assert (done.findings, done.n_deaths > 1) == ((), True)
-    assert done.n_inputs == done.next_number
+    batch = run_inputs(of(kills, may_die="it trusts its pages"), [b"A\1\0\0\0\0"], seed=1, start=0, seconds=0.5)
+    assert (batch.findings, batch.n_deaths > 1) == ((), True)
+    assert batch.n_inputs == batch.next_number
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_what_was_found_is_mended(path: Path, tmp_path: Path) -> None:
     assert isinstance(one_input(READERS[path.parent.name], path.read_bytes(), tmp_path), bool)
 
@@ -116,20 +116,20 @@ def test_a_few_seconds_of_all_readers_find_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow  # starts processes
 def test_a_hunt_that_is_stopped_tells_what_it_did(tmp_path: Path) -> None:
     """Ctrl-C while a child reads: the child ends, and the hunt prints the earlier rounds."""
-    said: list[str] = []
+    lines: list[str] = []
     children = Path(f"/proc/self/task/{os.getpid()}/children")
-    before = children.read_text()
+    old_content = children.read_text()
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 2.0)
     try:
-        found = hunt([of(planted)], seconds=600, seed=1, folder=tmp_path, say=said.append)
+        exit_code = hunt([of(planted)], seconds=600, seed=1, folder=tmp_path, say=lines.append)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    assert found == 0
-    assert re.fullmatch(r"fuzz: stopped \d+ s before the end", said[1])
-    assert said[-1].startswith("fuzz: inputs=")
-    assert children.read_text() == before
+    assert exit_code == 0
+    assert re.fullmatch(r"fuzz: stopped \d+ s before the end", lines[1])
+    assert lines[-1].startswith("fuzz: inputs=")
+    assert children.read_text() == old_content
 
 
 def test_a_group_of_an_hdf5_model_that_is_no_text_is_no_blob(tmp_path: Path) -> None:
@@ -146,6 +146,6 @@ def test_a_server_that_lets_in_whoever_speaks_tls_is_found(monkeypatch: pytest.M
     stranger = next(content for content in made_corpus(reader) if content[0] == 2)
     assert one_input(reader, stranger, tmp_path) is False
     monkeypatch.setattr("deepspark_ops.exchange.transport.channel.handshake.hmac.compare_digest", lambda *_: True)
-    found = one_input(reader, stranger, tmp_path)
-    assert isinstance(found, dict)
-    assert found["detail"] == "AssertionError: a peer without the secret was let in, or believed"
+    finding = one_input(reader, stranger, tmp_path)
+    assert isinstance(finding, dict)
+    assert finding["detail"] == "AssertionError: a peer without the secret was let in, or believed"

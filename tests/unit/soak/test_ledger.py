@@ -24,8 +24,8 @@ def vectors(n: int) -> list[np.ndarray]:
 def account(folder: Path) -> tuple[Account, np.ndarray, list[np.ndarray]]:
     """Two processes: the first ended two exchanges, the second one, and died in another after two chunks."""
     first, second, third, opened = vectors(4)
-    one, other = PushLedger(folder / "a.pushes", N), PushLedger(folder / "b.pushes", N)
-    for ledger, push in ((one, first), (one, second), (other, third)):
+    ledger_a, other = PushLedger(folder / "a.pushes", N), PushLedger(folder / "b.pushes", N)
+    for ledger, push in ((ledger_a, first), (ledger_a, second), (other, third)):
         ledger.begin()
         for span in SPANS:
             ledger.note(span.start, push[span])
@@ -33,31 +33,31 @@ def account(folder: Path) -> tuple[Account, np.ndarray, list[np.ndarray]]:
     other.begin()
     for span in SPANS[:2]:
         other.note(span.start, opened[span])
-    found = Account()
-    found.take(folder)
+    ledgers = Account()
+    ledgers.take(folder)
     assert list(folder.iterdir()) == []
-    return found, first + second + third, [opened]
+    return ledgers, first + second + third, [opened]
 
 
 def test_an_interrupted_exchange_is_there_in_each_chunk_or_not(tmp_path: Path) -> None:
-    found, moved, (opened,) = account(tmp_path)
+    ledgers, moved, (opened,) = account(tmp_path)
     initial = np.ones(N, np.float32)
     for n_chunks in range(3):
         center = initial + moved
         for span in SPANS[:n_chunks]:
             center[span] += opened[span]
-        check = check_center(initial, center, found, SPANS)
+        check = check_center(initial, center, ledgers, SPANS)
         assert (check.n_open, check.off) == (1, 0)
         assert check.worst < 1e-5
 
 
 def test_what_is_missing_or_there_twice_is_found(tmp_path: Path) -> None:
-    found, moved, (opened,) = account(tmp_path)
+    ledgers, moved, (opened,) = account(tmp_path)
     initial = np.zeros(N, np.float32)
     for chunk, change in ((2, 0.01), (0, 2.0), (1, -1.0)):
         center = initial + moved
         center[SPANS[chunk]] += np.float32(change) * (opened[SPANS[chunk]] if chunk < 2 else 1.0)
-        assert check_center(initial, center, found, SPANS).off == 1
+        assert check_center(initial, center, ledgers, SPANS).off == 1
 
 
 def test_a_kill_between_the_sum_and_the_store_leaves_the_exchange_open(tmp_path: Path) -> None:
@@ -66,25 +66,25 @@ def test_a_kill_between_the_sum_and_the_store_leaves_the_exchange_open(tmp_path:
     ledger.begin()
     ledger.note(0, push)
     ledger._sums[1] = push  # as far as ``end`` comes before it stores the state
-    again = PushLedger(tmp_path / "a.pushes", N)
-    assert not again.total().any()
-    np.testing.assert_array_equal(again.open_push(), push)
+    reopened = PushLedger(tmp_path / "a.pushes", N)
+    assert not reopened.total().any()
+    np.testing.assert_array_equal(reopened.open_push(), push)
 
 
 def test_steps(tmp_path: Path) -> None:
     lines = [["granted", 0, 4], ["done", 0, 4], ["granted", 4, 8], ["done", 6, 8], ["done", 6, 8], ["done", 10, 12]]
     (tmp_path / "a.grants").write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-    found = Account()
-    found.take(tmp_path)
-    assert count_steps(found, 0, 13) == StepCount(lost=3, twice=2)
-    assert count_steps(found, 4, 8) == StepCount(lost=0, twice=2)
-    assert count_steps(found, 4, 6) == StepCount(lost=0, twice=0), "what a snapshot of 6 does not have does not count"
+    ledgers = Account()
+    ledgers.take(tmp_path)
+    assert count_steps(ledgers, 0, 13) == StepCount(lost=3, twice=2)
+    assert count_steps(ledgers, 4, 8) == StepCount(lost=0, twice=2)
+    assert count_steps(ledgers, 4, 6) == StepCount(lost=0, twice=0), "what a snapshot of 6 does not have does not count"
 
 
 def test_a_seed_is_a_schedule_with_every_kind() -> None:
-    one, again, other = (draw_faults(seed, 4) for seed in (5, 5, 6))
-    first = [next(one) for _ in range(60)]
-    assert first == [next(again) for _ in range(60)]
+    schedule, repeated, other = (draw_faults(seed, 4) for seed in (5, 5, 6))
+    first = [next(schedule) for _ in range(60)]
+    assert first == [next(repeated) for _ in range(60)]
     assert first != [next(other) for _ in range(60)]
     assert {fault.kind for fault in first[: 2 * len(KINDS)]} == set(KINDS)
     assert sorted(first, key=lambda fault: fault.at_s) == first

@@ -69,8 +69,8 @@ def test_one_piece_is_changed_and_the_next_is_not(ends, kind: str, n_bytes: int)
     proxy, worker, server = ends
     proxy.damage(kind, 5)
     worker.sendall(LONG)
-    found = received(server, n_bytes)
-    assert found == 2 * LONG if kind == "twice" else sum(a != b for a, b in zip(found, LONG, strict=True)) == 1
+    content = received(server, n_bytes)
+    assert content == 2 * LONG if kind == "twice" else sum(a != b for a, b in zip(content, LONG, strict=True)) == 1
     worker.sendall(LONG)
     assert received(server, len(LONG)) == LONG
 

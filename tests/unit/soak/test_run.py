@@ -8,21 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.soak.faults import DRIVER, Done, Fault
+from tests.soak.faults import DRIVER, Fault, InjectedFault
 from tests.soak.ledger import Account
 from tests.soak.run import Part, Plan, RunResult, _judge
 
 INITIAL = np.zeros(4, np.float32)
 
 
-def drivers(*, done: int = 60, snapshot: int = 50, goes_on_from: int = 50) -> list[Part]:
-    """Return one that was killed at 70 s when ``done`` steps were counted, and one that finished the clock of 100."""
-    death = Done(Fault(60.0, "kill driver", DRIVER, 0.0, 1), 70.0, 70.0)
-    first = Part(snapshot=snapshot, initial=INITIAL, n_starts=4, clock=[(10.0, 5), (69.0, done)], done=[death])
-    first.account = Account(granted=[(0, done)], done=[(0, done)])
+def drivers(*, n_finished: int = 60, snapshot: int = 50, goes_on_from: int = 50) -> list[Part]:
+    """Return a driver that was killed at 70 s after ``n_finished`` steps, and a driver that reached clock 100."""
+    death = InjectedFault(Fault(60.0, "kill driver", DRIVER, 0.0, 1), 70.0, 70.0)
+    first = Part(
+        snapshot=snapshot, initial=INITIAL, n_starts=4, clock=[(10.0, 5), (69.0, n_finished)], injected=[death]
+    )
+    first.account = Account(granted=[(0, n_finished)], finished=[(0, n_finished)])
     last = Part(first=goes_on_from, is_over=True, initial=INITIAL, n_starts=4, acknowledged=100)
     last.clock = [(80.0, goes_on_from + 5), (100.0, 100)]
-    last.account = Account(granted=[(goes_on_from, 100)], done=[(goes_on_from, 100)])
+    last.account = Account(granted=[(goes_on_from, 100)], finished=[(goes_on_from, 100)])
     return [first, last]
 
 
@@ -37,7 +39,7 @@ def test_what_was_done_behind_the_snapshot_is_done_again_and_nothing_is_lost(tmp
     assert (result.findings, result.lost, result.acknowledged) == ([], 0, 100)
     assert (result.n_driver_starts, result.n_server_starts, result.n_starts) == (2, 2, 8)
     assert (result.begun, result.seconds) == (10.0, 90.0)
-    (death,) = result.done
+    (death,) = result.injected
     assert (death.clock_s, death.stall_s) == (10.0, 11.0)
 
 
@@ -45,7 +47,7 @@ def test_what_was_done_behind_the_snapshot_is_done_again_and_nothing_is_lost(tmp
     ("changes", "lost", "finding"),
     [
         ({"goes_on_from": 40}, 0, "a driver went on from 40, although the snapshot of 50 was whole"),
-        ({"done": 45}, 5, "5 steps are in no grant, 0 are done twice"),
+        ({"n_finished": 45}, 5, "5 steps are in no grant, 0 are done twice"),
     ],
 )
 def test_a_snapshot_that_is_passed_over_and_one_with_steps_that_nobody_did_are_found(
@@ -67,7 +69,7 @@ def test_a_run_that_was_broken_off_is_not_blamed_for_the_files_that_the_next_dri
 def test_a_driver_that_dies_behind_its_last_snapshot_leaves_nothing_to_do(tmp_path: Path) -> None:
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "snapshots" / "lenet_iter_100.state.h5").touch()
-    first = drivers(done=100, snapshot=90)[0]
+    first = drivers(n_finished=100, snapshot=90)[0]
     result = RunResult(Plan("run", 100))
     _judge(result, [first, Part(is_over=True)], tmp_path, ["snapshots", "snapshots/lenet_iter_100.state.h5"])
     assert (result.findings, result.lost, result.n_driver_starts) == ([], 0, 2)

@@ -30,8 +30,8 @@ def labels_of(folder: Path) -> list[int]:
 def test_leveldb_and_lmdb_of_the_same_images_agree():
     level, lm = LeveldbSource(CAFFE / "data" / "leveldb_raw"), LmdbSource(CAFFE / "data" / "lmdb_raw")
     assert (len(level), level.sample_shapes()) == (len(lm), lm.sample_shapes())
-    for ours, others in zip(level.read(0, 7), lm.read(0, 7), strict=True):
-        np.testing.assert_array_equal(ours, others)
+    for of_leveldb, of_lmdb in zip(level.read(0, 7), lm.read(0, 7), strict=True):
+        np.testing.assert_array_equal(of_leveldb, of_lmdb)
     np.testing.assert_array_equal(level.read(5, 2)[0], lm.read(5, 2)[0])
     level.close()
     lm.close()
@@ -51,13 +51,13 @@ def test_log_larger_than_a_block_is_read(tmp_path):
     assert labels_of(write_database(tmp_path / "db", log=log)) == [5, 5, 5]
 
 
-@pytest.mark.parametrize("left", range(1, 10))
-def test_record_that_leaves_no_room_for_a_header_is_followed_by_padding(tmp_path, left):
+@pytest.mark.parametrize("n_free", range(1, 10))
+def test_record_that_leaves_no_room_for_a_header_is_followed_by_padding(tmp_path, n_free):
     overhead = len(log_file(write_batch(1, (VALUE, b"a", b"x" * 20_000)))) - 20_000
-    filler = b"x" * (32_768 - overhead - left)
+    filler = b"x" * (32_768 - overhead - n_free)
     first = write_batch(1, (VALUE, b"a", filler))
     log = log_file(first, write_batch(2, (DELETION, b"a", b""), (VALUE, b"b", datum(8))))
-    assert len(log_file(first)) == 32_768 - left
+    assert len(log_file(first)) == 32_768 - n_free
     assert labels_of(write_database(tmp_path / "db", log=log)) == [8]
 
 
@@ -100,27 +100,27 @@ def test_damage_anywhere_in_a_table_is_an_error_or_changes_nothing(tmp_path):
     content = table.read_bytes()
     images, labels = LeveldbSource(tmp_path / "db").read(0, 7)
     survived = 0
-    for place in np.random.default_rng(0).integers(0, len(content), 60):
+    for offset in np.random.default_rng(0).integers(0, len(content), 60):
         table.write_bytes(content)
-        flip(table, place)
+        flip(table, offset)
         source = LeveldbSource(tmp_path / "db")
         try:
-            found = source.read(0, len(source))
+            records = source.read(0, len(source))
         except DataSourceError:
             continue
         finally:
             source.close()
         survived += 1
-        assert np.array_equal(found[0], images)
-        assert np.array_equal(found[1], labels)
+        assert np.array_equal(records[0], images)
+        assert np.array_equal(records[1], labels)
     assert survived < 12  # hits in parts that nobody reads: the filter's index, the footer's padding
 
 
-@pytest.mark.parametrize("place", [3, 5, 6, 20, 32_768, 32_780])
-def test_flipped_bit_in_a_log_is_refused(tmp_path, place):
+@pytest.mark.parametrize("offset", [3, 5, 6, 20, 32_768, 32_780])
+def test_flipped_bit_in_a_log_is_refused(tmp_path, offset):
     log = log_file(write_batch(1, (VALUE, b"a", datum(1) + bytes(40_000)), (VALUE, b"b", datum(2))))
     folder = write_database(tmp_path / "db", log=log)
-    flip(folder / "000100.log", place)
+    flip(folder / "000100.log", offset)
     with pytest.raises(DataSourceError, match=r"000100\.log: the log's record at byte (0|32,768) is cut short or"):
         len(LeveldbSource(folder))
 
@@ -140,9 +140,9 @@ def test_fragment_without_its_beginning_is_refused(tmp_path):
         len(LeveldbSource(folder))
 
 
-def flip(path: Path, place: int) -> None:
+def flip(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 0x10
+    content[offset] ^= 0x10
     path.write_bytes(content)
 
 

@@ -14,11 +14,11 @@ def database(tmp_path):
     return folder
 
 
-def overwrite(folder, place, content):
+def overwrite(folder, offset, content):
     data = folder / "data.mdb"
-    whole = bytearray(data.read_bytes())
-    whole[place : place + len(content)] = content
-    data.write_bytes(whole)
+    file_content = bytearray(data.read_bytes())
+    file_content[offset : offset + len(content)] = content
+    data.write_bytes(file_content)
 
 
 def test_sound_databases_pass(database):
@@ -37,9 +37,9 @@ def test_a_damaged_page_is_told_and_kills_nobody_else(database):
 def test_the_damaged_one_of_several_is_named(database, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    whole = bytearray((database / "data.mdb").read_bytes())
-    whole[4096 * 2 :] = b"\xff" * (len(whole) - 4096 * 2)
-    (other / "data.mdb").write_bytes(whole)
+    file_content = bytearray((database / "data.mdb").read_bytes())
+    file_content[4096 * 2 :] = b"\xff" * (len(file_content) - 4096 * 2)
+    (other / "data.mdb").write_bytes(file_content)
     with pytest.raises(DataSourceError) as raised:
         check_pages([database, other])
     assert str(raised.value).startswith(f"{other}: damaged LMDB: ")

@@ -61,10 +61,10 @@ def test_shapes_and_single_top():
     source = LmdbSource(CAFFE / "data" / "lmdb_raw")
     assert (len(source), source.sample_shapes()) == (7, ((3, 14, 17), ()))
     source.close()
-    alone = LmdbSource(CAFFE / "data" / "lmdb_raw", with_labels=False)
-    assert alone.sample_shapes() == ((3, 14, 17),)
-    assert len(alone.read(0, 2)) == 1
-    alone.close()
+    without_labels = LmdbSource(CAFFE / "data" / "lmdb_raw", with_labels=False)
+    assert without_labels.sample_shapes() == ((3, 14, 17),)
+    assert len(without_labels.read(0, 2)) == 1
+    without_labels.close()
 
 
 def test_two_sources_of_one_path_live_in_one_process(numbered):
@@ -126,14 +126,14 @@ def test_file_that_is_no_lmdb_says_so(tmp_path):
         len(LmdbSource(tmp_path))
 
 
-@pytest.mark.parametrize("kept", [8192, 12_288, 16_384])
-def test_database_cut_short_is_refused_before_it_is_mapped(tmp_path, kept):
+@pytest.mark.parametrize("n_bytes", [8192, 12_288, 16_384])
+def test_database_cut_short_is_refused_before_it_is_mapped(tmp_path, n_bytes):
     shutil.copytree(CAFFE / "data" / "lmdb_raw", tmp_path / "db")
     with (tmp_path / "db" / "data.mdb").open("r+b") as handle:
-        handle.truncate(kept)
+        handle.truncate(n_bytes)
     with pytest.raises(DataSourceError) as caught:
         len(LmdbSource(tmp_path / "db"))
-    expected = f"{tmp_path / 'db'}: data.mdb is cut short: {kept:,} bytes, its header says 20,480; copy it again"
+    expected = f"{tmp_path / 'db'}: data.mdb is cut short: {n_bytes:,} bytes, its header says 20,480; copy it again"
     assert str(caught.value) == expected
 
 
@@ -179,22 +179,22 @@ def test_records_of_all_kinds_are_read_as_protobuf_reads_them(tmp_path):
     more = [datum(None, label=2, float_data=[1.0])]  # Caffe looks at the bytes first
     records, images = zip(*plain, *bare, *more, *plain, strict=True)
     source = LmdbSource(
-        write_lmdb(tmp_path / "db", [(b"%08d" % at, one.SerializeToString()) for at, one in enumerate(records)])
+        write_lmdb(tmp_path / "db", [(b"%08d" % at, datum.SerializeToString()) for at, datum in enumerate(records)])
     )
     for start, count in ((0, len(records)), (6, 5), (1, 3)):
-        found, labels = source.read(start, count)
-        np.testing.assert_array_equal(found, np.stack(images[start : start + count]))
-        assert labels.tolist() == [one.label for one in records[start : start + count]]
+        arrays, labels = source.read(start, count)
+        np.testing.assert_array_equal(arrays, np.stack(images[start : start + count]))
+        assert labels.tolist() == [datum.label for datum in records[start : start + count]]
     source.close()
 
 
 @pytest.mark.parametrize("bytes_lost", [1, 3, 40])
 def test_a_short_record_among_whole_ones_is_damaged(tmp_path, bytes_lost):
-    whole = encode_datum(np.zeros((3, 4, 5), np.uint8), 1)
-    source = LmdbSource(write_lmdb(tmp_path / "db", [(b"a", whole), (b"b", whole), (b"c", whole[:-bytes_lost])]))
+    record = encode_datum(np.zeros((3, 4, 5), np.uint8), 1)
+    source = LmdbSource(write_lmdb(tmp_path / "db", [(b"a", record), (b"b", record), (b"c", record[:-bytes_lost])]))
     expected = caffe_pb2.Datum()
     try:
-        expected.ParseFromString(whole[:-bytes_lost])
+        expected.ParseFromString(record[:-bytes_lost])
     except Exception:  # noqa: BLE001 - protobuf's own
         with pytest.raises(DataSourceError, match="no Caffe Datum"):
             source.read(0, 3)

@@ -42,8 +42,8 @@ def run_layer(name: str):
         columns = read_wrapped(source, k * batch_size_of(layer), batch_size_of(layer))
         if source.is_transformed:
             columns[0] = transform_batch(columns[0], options, phase=CASES[name]["phase"])
-        for top, ours in zip(layer.top, columns, strict=True):
-            yield recorded[f"batch{k + 1}/{top}"], ours
+        for top, values in zip(layer.top, columns, strict=True):
+            yield recorded[f"batch{k + 1}/{top}"], values
     source.close()
 
 
@@ -52,9 +52,9 @@ def test_batches_equal_caffes(name):
     tolerance = 2 if "jpg" in name else 0  # JPEG decoders may differ by a level or two
     pairs = list(run_layer(name))
     assert len(pairs) >= 3
-    for recorded, ours in pairs:
-        assert ours.shape == recorded.shape
-        np.testing.assert_allclose(ours, recorded, rtol=0, atol=tolerance)
+    for recorded, values in pairs:
+        assert values.shape == recorded.shape
+        np.testing.assert_allclose(values, recorded, rtol=0, atol=tolerance)
 
 
 def test_random_cases_are_present():
@@ -83,8 +83,8 @@ def test_random_batches_of_caffe_and_ours_are_among_the_possible_crops(name):
     images, _ = source.read(0, 7)
     source.close()
     recorded = np.load(CAFFE / "transforms" / f"{name}.npz")["batch1/data"]
-    ours = transform_batch(images, options, phase=phase, rng=np.random.default_rng(3))
-    for image, caffes, our in zip(images, recorded, ours, strict=True):
+    batch = transform_batch(images, options, phase=phase, rng=np.random.default_rng(3))
+    for image, caffes, our in zip(images, recorded, batch, strict=True):
         possible = every_crop(image, options, phase)
         assert any(np.array_equal(caffes, crop) for crop in possible)
         assert any(np.array_equal(our, crop) for crop in possible)
@@ -100,7 +100,7 @@ def test_random_transform_equals_slow_loop(dtype, mean_kind, crop, mirror, phase
     fields = {"file": {"mean": mean}, "values": {"mean_values": (1.5, 2.5, 3.5)}, "one value": {"mean_values": (7.5,)}}
     options = TransformOptions(scale=0.5, mirror=mirror, crop_size=crop, **fields.get(mean_kind, {}))
     subtracted = {"file": mean, "values": [1.5, 2.5, 3.5], "one value": [7.5] * 3, "none": None}[mean_kind]
-    ours = transform_batch(images, options, phase=phase, rng=np.random.default_rng(5))
+    batch = transform_batch(images, options, phase=phase, rng=np.random.default_rng(5))
 
     draws = np.random.default_rng(5)
     flips = draws.integers(0, 2, 6)
@@ -113,7 +113,7 @@ def test_random_transform_equals_slow_loop(dtype, mean_kind, crop, mirror, phase
         slow = transform_image(
             images[i], mean=subtracted, scale=0.5, crop=crop, row=rows[i], column=columns[i], flip=flips[i]
         )
-        np.testing.assert_array_equal(ours[i], slow)
+        np.testing.assert_array_equal(batch[i], slow)
 
 
 def test_train_crops_and_flips_reach_every_place():
@@ -122,8 +122,8 @@ def test_train_crops_and_flips_reach_every_place():
     corners = transform_batch(np.repeat(image, 400, axis=0), options, phase="TRAIN", rng=np.random.default_rng(0))[
         :, 0, 0
     ]
-    seen = {tuple(row) for row in corners[:, :2].astype(int).tolist()}
-    assert seen == {(0, 1), (1, 2), (4, 5), (5, 6), (2, 1), (3, 2), (6, 5), (7, 6)}
+    starts = {tuple(row) for row in corners[:, :2].astype(int).tolist()}
+    assert starts == {(0, 1), (1, 2), (4, 5), (5, 6), (2, 1), (3, 2), (6, 5), (7, 6)}
 
 
 def test_same_generator_state_gives_same_batch():

@@ -54,10 +54,10 @@ def opened(folder: Path, window: str = "", transform: str = "crop_size: 10") -> 
 
 
 def test_windows_are_sorted_by_overlap_and_background_loses_its_class(folder: Path) -> None:
-    found = read_window_file(folder / "windows.txt", fg_threshold=0.5, bg_threshold=0.4)
-    assert found.images == ("0.png", "1.png")
-    assert found.foreground == (Window(0, 7, 2, 3, 12, 13), Window(0, 2, 0, 0, 29, 23))
-    assert found.background == (Window(0, 0, 1, 1, 5, 5), Window(1, 0, 20, 10, 25, 22))  # 0.45 is neither
+    window_file = read_window_file(folder / "windows.txt", fg_threshold=0.5, bg_threshold=0.4)
+    assert window_file.images == ("0.png", "1.png")
+    assert window_file.foreground == (Window(0, 7, 2, 3, 12, 13), Window(0, 2, 0, 0, 29, 23))
+    assert window_file.background == (Window(0, 0, 1, 1, 5, 5), Window(1, 0, 20, 10, 25, 22))  # 0.45 is neither
 
 
 @given(
@@ -68,10 +68,10 @@ def test_windows_are_sorted_by_overlap_and_background_loses_its_class(folder: Pa
 )
 @settings(max_examples=60)
 def test_each_window_is_what_caffes_loop_makes(
-    place: tuple[int, int, int, int], context_pad: int, square: bool, mirrored: bool
+    rectangle: tuple[int, int, int, int], context_pad: int, square: bool, mirrored: bool
 ) -> None:
-    x1, y1 = place[:2]
-    corners = (x1, y1, min(COLUMNS - 1, x1 + place[2]), min(ROWS - 1, y1 + place[3]))
+    x1, y1 = rectangle[:2]
+    corners = (x1, y1, min(COLUMNS - 1, x1 + rectangle[2]), min(ROWS - 1, y1 + rectangle[3]))
     mean = np.random.default_rng(1).normal(100, 20, (3, 14, 14)).astype(np.float32)
     image = image_of().transpose(2, 0, 1)
     options = TransformOptions(scale=0.5, crop_size=12, mean=mean)
@@ -92,23 +92,23 @@ def test_a_batch_has_background_then_the_foregrounds_share_and_repeats_by_its_ke
     assert data.shape == (8, 3, 10, 10)
     assert labels[:6].tolist() == [0.0] * 6  # int(8 * 0.3) = 2 of foreground
     assert set(labels[6:].tolist()) <= {7.0, 2.0}
-    again, _ = batches.draw(np.random.default_rng(5))
-    np.testing.assert_array_equal(data, again)
+    repeated, _ = batches.draw(np.random.default_rng(5))
+    np.testing.assert_array_equal(data, repeated)
     assert not np.array_equal(data, batches.draw(np.random.default_rng(6))[0])
 
 
 def test_mirror_is_drawn_for_each_window(folder: Path) -> None:
     batches = opened(folder, "fg_fraction: 1", "crop_size: 10 mirror: true")
-    seen = {image.tobytes() for _ in range(10) for image in batches.draw(np.random.default_rng(_))[0]}
-    assert len(seen) == 4  # two windows, both ways
+    images = {image.tobytes() for _ in range(10) for image in batches.draw(np.random.default_rng(_))[0]}
+    assert len(images) == 4  # two windows, both ways
 
 
 def test_the_scale_is_the_layers_own_as_in_caffe(folder: Path) -> None:
     plain = opened(folder, "fg_fraction: 1").draw(np.random.default_rng(0))[0]
     other = opened(folder, "fg_fraction: 1", "crop_size: 10 scale: 9").draw(np.random.default_rng(0))[0]
-    own = opened(folder, "fg_fraction: 1 scale: 0.5").draw(np.random.default_rng(0))[0]
+    scaled = opened(folder, "fg_fraction: 1 scale: 0.5").draw(np.random.default_rng(0))[0]
     np.testing.assert_array_equal(other, plain)
-    np.testing.assert_array_equal(own, plain / 2)
+    np.testing.assert_array_equal(scaled, plain / 2)
 
 
 @pytest.mark.parametrize(

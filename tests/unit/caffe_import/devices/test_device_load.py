@@ -70,11 +70,11 @@ def test_parameters_of_another_devices_layer_come_over_the_border_and_are_kept_w
         'layer { name: "twin" type: "InnerProduct" bottom: "data" top: "twin" param { name: "w" }'
         ' inner_product_param { num_output: 4 } } layer { name: "loss"',
     )
-    alone = loads_of({"a": (0,), "b": (1,)}, text=shared.replace('param { name: "w" }', ""))
-    found = loads_of({"a": (0,), "b": (1,), "twin": (1,)}, text=shared)
+    unshared = loads_of({"a": (0,), "b": (1,)}, text=shared.replace('param { name: "w" }', ""))
+    shared_loads = loads_of({"a": (0,), "b": (1,), "twin": (1,)}, text=shared)
     weights = 4 * 6 * 4
-    assert found[1].border_bytes == 160 + weights
-    assert found[0].border_bytes == alone[0].border_bytes == 0
+    assert shared_loads[1].border_bytes == 160 + weights
+    assert shared_loads[0].border_bytes == unshared[0].border_bytes == 0
 
 
 def test_parameters_that_two_layers_of_a_device_share_count_once() -> None:
@@ -83,13 +83,13 @@ def test_parameters_that_two_layers_of_a_device_share_count_once() -> None:
         " inner_product_param { num_output: 2 bias_term: false } }"
         for name in ("twin1", "twin2", "twin3")
     )
-    found = loads_of({"a": (0,), "b": (1,), "twin1": (0,), "twin2": (1,), "twin3": (1,)}, text=twins, n_slots=0)
+    loads = loads_of({"a": (0,), "b": (1,), "twin1": (0,), "twin2": (1,), "twin3": (1,)}, text=twins, n_slots=0)
     plain = loads_of({"a": (0,), "b": (1,)}, n_slots=0)
     weights = 4 * 4 * 2
-    assert found[1].border_bytes == plain[1].border_bytes + weights
+    assert loads[1].border_bytes == plain[1].border_bytes + weights
     # A further history blob of every weight takes the memory of the weights that a device owns.
     more = loads_of({"a": (0,), "b": (1,), "twin1": (0,), "twin2": (1,), "twin3": (1,)}, text=twins, n_slots=1)
-    grown = [after.memory_bytes - before.memory_bytes for after, before in zip(more, found, strict=True)]
+    grown = [new_load.memory_bytes - old_load.memory_bytes for new_load, old_load in zip(more, loads, strict=True)]
     assert grown == [A_PARAMS + weights, B_PARAMS]
 
 
@@ -103,19 +103,19 @@ def test_a_blob_crosses_once_though_it_is_read_in_two_axis_orders() -> None:
       convolution_param { num_output: 4 kernel_size: 3 } }
     layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }
     """
-    found = loads_of({"conv1": (0,), "ip": (1,), "conv2": (1,)}, text=image)
-    assert [load.border_bytes for load in found] == [0, 4 * 2 * 4 * 3 * 3]
+    loads = loads_of({"conv1": (0,), "ip": (1,), "conv2": (1,)}, text=image)
+    assert [load.border_bytes for load in loads] == [0, 4 * 2 * 4 * 3 * 3]
 
 
 def test_time_counts_operations_bytes_moved_and_bytes_over_the_border_both_ways() -> None:
-    found = loads_of({"a": (0,), "b": (1,)}, n_slots=1, n_passes=2)[1]
+    load = loads_of({"a": (0,), "b": (1,)}, n_slots=1, n_passes=2)[1]
     # Read and written: the sigmoid's top, b's top, the loss's softmax; forward and backward.
     net = net_of(NET)
     moved = 2 * (160 + 80) + 2 * (80 + 40 + 4 + 80)
     params = B_PARAMS * (4 + (3 + 2 * 1) / 2)
     loss_flops = net.layer("loss").definition.flops * 2
     expected = 3 * B_FLOPS + loss_flops + OPERATIONS_PER_BYTE * (moved + params) + OPERATIONS_PER_BORDER_BYTE * 2 * 160
-    assert found.time == pytest.approx(expected)
+    assert load.time == pytest.approx(expected)
 
 
 def test_a_device_without_layers_has_no_load() -> None:

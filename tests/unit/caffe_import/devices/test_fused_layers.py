@@ -126,9 +126,13 @@ def test_no_plan_of_ours_separates_the_two() -> None:
 
 def test_a_pair_makes_one_blob_and_keeps_the_convolutions() -> None:
     turned = 'layer { name: "tanh" type: "TanH" bottom: "s" top: "t" }'
-    kept = {row.layer: row.activation_bytes for row in layer_rows(net_with(behind=turned))}
-    assert (kept["conv"] - 4 * 4 * 3 * 5 * 6, kept["bn"], kept["scale"]) == (VALUES, 0, 0)
-    apart = {
+    turned_bytes = {row.layer: row.activation_bytes for row in layer_rows(net_with(behind=turned))}
+    assert (turned_bytes["conv"] - 4 * 4 * 3 * 5 * 6, turned_bytes["bn"], turned_bytes["scale"]) == (VALUES, 0, 0)
+    unfused_bytes = {
         row.layer: row.activation_bytes for row in layer_rows(net_with(scale=SCALE.replace("bias", "axis: 3 bias")))
     }
-    assert (apart["conv"] - 4 * 4 * 3 * 5 * 6, apart["bn"], apart["scale"]) == (VALUES, VALUES, 0)
+    assert (unfused_bytes["conv"] - 4 * 4 * 3 * 5 * 6, unfused_bytes["bn"], unfused_bytes["scale"]) == (
+        VALUES,
+        VALUES,
+        0,
+    )

@@ -16,7 +16,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss
 """
 
 
-def kept(text: str) -> dict[str, int]:
+def kept_bytes(text: str) -> dict[str, int]:
     """Return layer -> values (not bytes) that it keeps, without those of four bytes each that are none."""
     return {row.layer: row.activation_bytes for row in layer_rows(net_of(text)) if row.activation_bytes}
 
@@ -25,7 +25,7 @@ def test_an_in_place_relu_keeps_its_top_and_the_convolution_the_turned_image() -
     relu = 'layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }'
     image, conv = 4 * 2 * 3 * 8 * 8, 4 * 2 * 5 * 6 * 6
     # The product reads the image in Caffe's order: another copy.
-    assert kept(INPUT + CONVOLUTION + relu + PRODUCT_AND_LOSS % "conv") == {
+    assert kept_bytes(INPUT + CONVOLUTION + relu + PRODUCT_AND_LOSS % "conv") == {
         "conv": image,
         "relu": conv,
         "ip": conv,
@@ -34,20 +34,20 @@ def test_an_in_place_relu_keeps_its_top_and_the_convolution_the_turned_image() -
 
 
 def test_split_flatten_and_a_sum_keep_nothing() -> None:
-    rest = """
+    layers = """
     layer { name: "flat" type: "Flatten" bottom: "conv" top: "flat" }
     layer { name: "sum" type: "Eltwise" bottom: "flat" bottom: "flat" top: "sum" }
     """
     conv = 4 * 2 * 5 * 6 * 6
-    found = kept(INPUT + CONVOLUTION + rest + PRODUCT_AND_LOSS % "sum")
-    assert found == {"conv": 4 * 2 * 3 * 8 * 8, "sum": conv, "loss": 4 * 2 * 4}
+    kept_by_layer = kept_bytes(INPUT + CONVOLUTION + layers + PRODUCT_AND_LOSS % "sum")
+    assert kept_by_layer == {"conv": 4 * 2 * 3 * 8 * 8, "sum": conv, "loss": 4 * 2 * 4}
 
 
 def test_dropout_keeps_a_byte_per_value() -> None:
     dropout = 'layer { name: "drop" type: "Dropout" bottom: "conv" top: "conv" }'
     conv = 2 * 5 * 6 * 6
-    found = kept(INPUT + CONVOLUTION + dropout + PRODUCT_AND_LOSS % "conv")
-    assert found == {"conv": 4 * 2 * 3 * 8 * 8, "drop": conv, "ip": 4 * conv, "loss": 4 * 2 * 4}
+    kept_by_layer = kept_bytes(INPUT + CONVOLUTION + dropout + PRODUCT_AND_LOSS % "conv")
+    assert kept_by_layer == {"conv": 4 * 2 * 3 * 8 * 8, "drop": conv, "ip": 4 * conv, "loss": 4 * 2 * 4}
 
 
 def test_parameters_count_at_their_owner() -> None:

@@ -51,9 +51,9 @@ def test_pieces_join_to_the_vector_that_they_are_cut_from() -> None:
     assert [len(piece) for piece in Pieces(layout, layout.cut(vector))] == [3, 2, 3, 2, 5, 5, 2, 2, 4]
 
 
-@pytest.mark.parametrize("given", [PLAIN, ComputePlan(n_replicas=3)])
-def test_without_a_placement_every_blob_is_one_piece_of_device_0(given: ComputePlan) -> None:
-    layout = pieces_of(net_of(NET), given)
+@pytest.mark.parametrize("plan", [PLAIN, ComputePlan(n_replicas=3)])
+def test_without_a_placement_every_blob_is_one_piece_of_device_0(plan: ComputePlan) -> None:
+    layout = pieces_of(net_of(NET), plan)
     assert [piece.entry for piece in layout.pieces] == list(layout.params.entries)
     assert {piece.device for piece in layout.pieces} == {0}
 

@@ -36,8 +36,8 @@ def placed(text: str, n_devices: int = 2, net: str = NET) -> Placement:
 
 
 def test_layers_that_no_line_names_follow_their_first_bottom_and_sources_their_first_reader() -> None:
-    found = placed("conv1: 1\nconv2: 0\nfc7: 1")
-    assert found.device_of == {
+    placement = placed("conv1: 1\nconv2: 0\nfc7: 1")
+    assert placement.device_of == {
         "data": 1,  # conv1 reads it, through "shift"
         "shift": 1,
         "conv1": 1,
@@ -51,26 +51,26 @@ def test_layers_that_no_line_names_follow_their_first_bottom_and_sources_their_f
         "loss": 1,
         "label": 1,
     }
-    assert found.split == {}
-    assert found.n_devices == 2
+    assert placement.split == {}
+    assert placement.n_devices == 2
 
 
 def test_what_follows_a_split_layer_is_on_its_first_device() -> None:
-    found = placed("*: 0\nfc6: split 1 2 0", n_devices=3)
-    assert found.split == {"fc6": (1, 2, 0)}
-    assert "fc6" not in found.device_of
+    placement = placed("*: 0\nfc6: split 1 2 0", n_devices=3)
+    assert placement.split == {"fc6": (1, 2, 0)}
+    assert "fc6" not in placement.device_of
     assert placed("conv1: 0\nfc6: split 1 0").device_of["fc7"] == 1
 
 
 def test_source_that_nothing_placed_reads_is_on_device_0() -> None:
-    alone = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 } } }\n'
-    assert placed("loss: 1", net=alone + NET).device_of["x"] == 0
+    source = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 } } }\n'
+    assert placed("loss: 1", net=source + NET).device_of["x"] == 0
 
 
 @pytest.mark.parametrize("last", [0, 1])
 def test_of_several_lines_the_last_that_names_a_layer_counts(last: int) -> None:
-    found = placed(f"*: {1 - last}\nconv[0-9]: {1 - last}\nconv2: {last}\n").device_of
-    assert (found["conv1"], found["conv2"]) == (1 - last, last)
+    device_of = placed(f"*: {1 - last}\nconv[0-9]: {1 - last}\nconv2: {last}\n").device_of
+    assert (device_of["conv1"], device_of["conv2"]) == (1 - last, last)
 
 
 def test_comments_blank_lines_and_spaces_say_nothing() -> None:
@@ -97,8 +97,8 @@ def test_case_counts_and_splits_of_caffe_are_not_named() -> None:
 
 def test_formatted_placement_reads_back_as_itself() -> None:
     names = NET.replace('name: "conv2"', 'name: "conv #2 [a]"').replace('name: "relu1"', 'name: " relu: 1 "')
-    found = placed("*: 1\nconv1: 0\nfc6: split 0 1", net=names)
-    assert placed(format_placement(found, net_of(names)), net=names) == found
+    placement = placed("*: 1\nconv1: 0\nfc6: split 0 1", net=names)
+    assert placed(format_placement(placement, net_of(names)), net=names) == placement
 
 
 SHARED = NET.replace('top: "fc6" inner', 'top: "fc6" param { name: "w" } inner') + (
@@ -130,11 +130,11 @@ SHARED = NET.replace('top: "fc6" inner', 'top: "fc6" param { name: "w" } inner')
 def test_a_wrong_line_is_one_message_with_its_number(text: str, message: str) -> None:
     with pytest.raises(PlacementError) as raised:
         placed(text, n_devices=4 if "3" in text else 2)
-    found = str(raised.value)
-    assert found.startswith(message.replace('"fc7" has', '"fc7" (InnerProduct) has')), found
-    assert "\n" not in found
+    refusal = str(raised.value)
+    assert refusal.startswith(message.replace('"fc7" has', '"fc7" (InnerProduct) has')), refusal
+    assert "\n" not in refusal
     assert raised.value.path == "p.txt"
-    assert f":{raised.value.line}:" in found or not raised.value.line
+    assert f":{raised.value.line}:" in refusal or not raised.value.line
 
 
 def test_a_layer_that_shares_weights_cannot_be_split() -> None:

@@ -24,8 +24,8 @@ NET = build_net_spec(
 
 
 def test_options_decide_where_a_type_does_several_things() -> None:
-    found = {layer.name: arithmetic_of(layer) for layer in NET.layers if layer.type != "Split"}
-    assert found == {
+    arithmetic = {layer.name: arithmetic_of(layer) for layer in NET.layers if layer.type != "Split"}
+    assert arithmetic == {
         "in": "float32",
         "conv": "16 bit",
         "max": "kept",

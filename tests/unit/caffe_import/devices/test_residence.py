@@ -23,16 +23,16 @@ def test_a_fed_blob_goes_to_its_first_reader_and_a_split_of_blobs_stays_where_it
     splits = {layer.name: 0 for layer in net.layers if layer.type == "Split"}
     assert len(splits) == 2  # of b and of y
     device_of = {**splits, "data": 0, "a": 0, "relu": 1, "loss": 2, "accuracy": 0}
-    found = residence(net, Placement(3, device_of, {"b": (1, 2)}), ("x", "y", "unread"))
-    assert found.feeds == {"x": 0, "y": 2, "unread": 0}
-    bottoms = {name: places for (name, _), places in found.bottoms.items()}
+    homes = residence(net, Placement(3, device_of, {"b": (1, 2)}), ("x", "y", "unread"))
+    assert homes.feeds == {"x": 0, "y": 2, "unread": 0}
+    bottoms = {name: devices for (name, _), devices in homes.bottoms.items()}
     assert bottoms["relu"] == (0,)
     assert bottoms["b"] == (1,)  # relu works in place: its content is on its device
-    assert found.layers["b"] == (1, 2)
-    assert found.blobs["b"] == 1  # the first of a split layer joins
+    assert homes.layers["b"] == (1, 2)
+    assert homes.blobs["b"] == 1  # the first of a split layer joins
     assert bottoms["loss"] == (1, 2)
     assert bottoms["accuracy"] == (1, 2)
-    assert {found.layers[name] for name in splits} == {(1,), (2,)}
+    assert {homes.layers[name] for name in splits} == {(1,), (2,)}
 
 
 def test_layers_of_one_name_read_their_own_bottoms() -> None:
@@ -41,4 +41,4 @@ def test_layers_of_one_name_read_their_own_bottoms() -> None:
     splits = {layer.name: 0 for layer in net.layers if layer.type == "Split"}
     device_of = {**splits, "data": 0, "a": 0, "relu": 1, "b": 1, "loss": 2, "accuracy": 0}
     bottoms = residence(net, Placement(3, device_of, {}), ("x", "y", "unread")).bottoms
-    assert [places for (name, _), places in bottoms.items() if name == "relu"] == [(0,), (1, 1)]
+    assert [devices for (name, _), devices in bottoms.items() if name == "relu"] == [(0,), (1, 1)]

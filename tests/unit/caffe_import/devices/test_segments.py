@@ -62,28 +62,30 @@ def test_a_layer_that_devices_share_is_not_computed_again() -> None:
 def test_no_cut_is_inside_a_chain_of_in_place_layers() -> None:
     net = published_net("resnet50", batch_size=1)
     memory = memory_of_blobs(net)
-    for before, after in pairwise(finest_segments(net)):
-        made = {memory[top] for name in before for top in net.layer(name).tops}
-        written = {memory[top] for name in after for top in net.layer(name).tops if top in net.layer(name).bottoms}
-        assert not made & written
+    for segment, next_segment in pairwise(finest_segments(net)):
+        tops = {memory[top] for name in segment for top in net.layer(name).tops}
+        written = {
+            memory[top] for name in next_segment for top in net.layer(name).tops if top in net.layer(name).bottoms
+        }
+        assert not tops & written
 
 
 def test_runs_name_what_crosses_their_borders() -> None:
     net = published_net("googlenet", batch_size=1)
     runs = layer_runs(net, choose_segments(net))
     assert [layer.name for run in runs for _, layer in run.layers] == [layer.name for layer in net.layers]
-    there: set[str] = set()
+    available: set[str] = set()
     for run in runs:
-        assert set(run.reads) <= there
-        there |= set(run.gives)
-    assert set(net.outputs) <= there
+        assert set(run.reads) <= available
+        available |= set(run.gives)
+    assert set(net.outputs) <= available
 
 
 def test_segments_of_published_nets_keep_a_third_or_less() -> None:
     for name, share in (("resnet50", 0.3), ("googlenet", 0.4), ("squeezenet", 0.35)):
         segments = best_cuts(published_net(name, batch_size=2))
-        whole = sum(segment.own_bytes for segment in segments)
-        assert peak_bytes(segments) <= share * whole, name
+        total_bytes = sum(segment.own_bytes for segment in segments)
+        assert peak_bytes(segments) <= share * total_bytes, name
 
 
 def test_the_search_for_segments_grows_little_faster_than_the_net() -> None:

@@ -133,7 +133,7 @@ def test_placement_of_a_net_is_the_best_of_all_consecutive_ones(n_devices: int, 
             for name in part
         }
         placements[cuts] = place_all(named, net, n_devices)
-    best = best_of_all({cuts: list(device_loads(net, made, step)) for cuts, made in placements.items()})
+    best = best_of_all({cuts: list(device_loads(net, placement, step)) for cuts, placement in placements.items()})
     assert auto_placement(net, n_devices, step) in [placements[cuts] for cuts in best]
 
 

@@ -21,7 +21,7 @@ from tests.reference.published_nets import published_net
 from tests.unit.caffe_import.devices.test_device_load import NET
 
 TOP = 4 * 10 * 100
-WHOLE = StepShape(has_vector=True)
+WITH_VECTOR = StepShape(has_vector=True)
 
 
 def tanh_chain(n_layers: int) -> NetSpec:
@@ -58,8 +58,8 @@ def test_one_device_is_the_placement_with_one_device() -> None:
     net = published_net("googlenet", batch_size=2)
     everything = Placement(1, {layer.name: 0 for layer in net.layers})
     for segments in ((), choose_segments(net)):
-        (load,) = device_loads(net, everything, WHOLE, segments)
-        assert load.memory_bytes == step_memory(net, WHOLE, segments).total_bytes
+        (load,) = device_loads(net, everything, WITH_VECTOR, segments)
+        assert load.memory_bytes == step_memory(net, WITH_VECTOR, segments).total_bytes
 
 
 def test_rows_with_recompute_keep_what_crosses_a_border() -> None:
@@ -82,14 +82,17 @@ def test_vectors_of_the_parameters_count_by_solver() -> None:
 
 
 def test_twice_the_batch_takes_twice_the_activations() -> None:
-    small, large = (step_memory(published_net("squeezenet", batch_size=size), WHOLE) for size in (4, 8))
+    small, large = (step_memory(published_net("squeezenet", batch_size=size), WITH_VECTOR) for size in (4, 8))
     doubled = small.with_batch(2)
     assert abs(doubled.total_bytes - large.total_bytes) < 0.01 * large.total_bytes
 
 
 def test_recompute_halves_resnet() -> None:
     net = published_net("resnet50", batch_size=32)
-    assert step_memory(net, WHOLE, choose_segments(net)).total_bytes < 0.5 * step_memory(net, WHOLE).total_bytes
+    assert (
+        step_memory(net, WITH_VECTOR, choose_segments(net)).total_bytes
+        < 0.5 * step_memory(net, WITH_VECTOR).total_bytes
+    )
 
 
 PARAMS = {"a": 4 * (6 * 4 + 4), "b": 4 * (4 * 2 + 2)}
@@ -126,8 +129,8 @@ def test_at_the_peak_are_kept_tensors_gradients_under_way_and_the_weights_behind
 @pytest.mark.parametrize("n_in_flight", [1, 2, 5])
 def test_each_other_pass_in_flight_keeps_what_its_gradients_read(n_in_flight: int) -> None:
     step = StepShape(n_passes=9, n_slots=0, n_in_flight=n_in_flight)
-    one = peak_of("data a sigmoid", StepShape(n_passes=9, n_slots=0))
-    assert peak_of("data a sigmoid", step) == one + (n_in_flight - 1) * 160
+    single_peak = peak_of("data a sigmoid", StepShape(n_passes=9, n_slots=0))
+    assert peak_of("data a sigmoid", step) == single_peak + (n_in_flight - 1) * 160
 
 
 def test_weights_count_with_history_and_the_sum_of_several_passes() -> None:
@@ -164,8 +167,8 @@ def test_what_is_computed_again_is_there_once_and_not_for_each_pass_in_flight() 
     # The peak: all three tops, at "b" with the gradients of its blobs; at "s3" with one, written over itself.
     at_b, at_s3 = 3 * 160 + (80 + 160), 3 * 160 + 160
     # "sigmoid" and "s2" serve their segment alone; "s3" is read behind it.
-    one = [("a", "sigmoid", "s2", "s3")]
-    assert peak_of(names, flying, chain, segments=one) == plain - 2 * (160 + 160) - (at_b - at_s3)
+    recomputed = [("a", "sigmoid", "s2", "s3")]
+    assert peak_of(names, flying, chain, segments=recomputed) == plain - 2 * (160 + 160) - (at_b - at_s3)
     # Of two segments each has its own there at its own time; the second begins with what the first gives.
     halves = [("a", "sigmoid"), ("s2", "s3")]
     assert peak_of(names, flying, chain, segments=halves) == plain - 2 * 160 - (at_b - at_s3)

@@ -60,11 +60,11 @@ def test_outside_is_refused_or_warned_of_once_a_folder(inside: Path) -> None:
         f"s.prototxt: net names {shadow}, outside of the allowed folders {inside}: it is not read;"
         " move it there, or allow its folder"
     )
-    told: list[str] = []
-    warned = AllowedRoots.of([inside], is_enforced=False, warn=told.append)
+    warnings: list[str] = []
+    warned = AllowedRoots.of([inside], is_enforced=False, warn=warnings.append)
     for name in ("shadow", "other", "shadow"):
         warned.check(shadow.with_name(name), named_by="s.prototxt: net")
-    assert told == [f"s.prototxt: net names {shadow}, outside of the allowed folders {inside}"]
+    assert warnings == [f"s.prototxt: net names {shadow}, outside of the allowed folders {inside}"]
     warned.check("a\0b", named_by="s.prototxt: net")  # opening it says what is wrong
     (inside / "link").symlink_to(shadow)
     with pytest.raises(ForbiddenPathError, match=rf"names {inside}/link \({shadow}\), outside"):

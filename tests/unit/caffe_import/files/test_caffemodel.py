@@ -238,12 +238,12 @@ class TestRefusals:
     @pytest.mark.parametrize("name", ["current.caffemodel", "current.caffemodel.h5", "v0_legacy.caffemodel"])
     def test_every_truncation_is_refused_or_reads_whole_layers(self, name: str, tmp_path: Path) -> None:
         content = (FILES / name).read_bytes()
-        whole = read_caffemodel(FILES / name)
+        blobs = read_caffemodel(FILES / name)
         path = tmp_path / name
         for length in range(0, len(content), 37):
             path.write_bytes(content[:length])
             for layer, arrays in self.read_or_none(path).items():
-                for array, expected in zip(arrays, whole[layer], strict=True):
+                for array, expected in zip(arrays, blobs[layer], strict=True):
                     np.testing.assert_array_equal(array, expected)
 
     @staticmethod

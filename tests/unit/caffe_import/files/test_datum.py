@@ -24,14 +24,14 @@ CAFFE = FIXTURES / "caffe"
 
 
 def test_a_chunk_of_a_png_that_claims_more_than_there_is_takes_no_memory() -> None:
-    whole = cv2.imencode(".png", np.arange(48, dtype=np.uint8).reshape(4, 4, 3))[1].tobytes()
-    place = whole.index(b"IDAT") - 4
-    claims = whole[:place] + (0x65393939).to_bytes(4, "big") + whole[place + 4 :]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    png = cv2.imencode(".png", np.arange(48, dtype=np.uint8).reshape(4, 4, 3))[1].tobytes()
+    offset = png.index(b"IDAT") - 4
+    claims = png[:offset] + (0x65393939).to_bytes(4, "big") + png[offset + 4 :]
+    old_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DataSourceError, match="that are no image OpenCV can read"):
         decode_image(claims, color=True, where="x.png")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB; OpenCV would take 1.7 GB
-    assert decode_image(whole + b"more after its end", color=True, where="x.png").shape == (3, 4, 4)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - old_rss < 200_000  # KiB; OpenCV would take 1.7 GB
+    assert decode_image(png + b"more after its end", color=True, where="x.png").shape == (3, 4, 4)
 
 
 def datums_of(name: str) -> dict[str, bytes]:
@@ -93,12 +93,12 @@ def test_label_that_a_datum_cannot_hold_is_refused():
 @pytest.mark.parametrize("shape", [(5, 7), (5, 7, 1), (5, 7, 2), (5, 7, 3), (1, 1, 4), (64, 33, 3)])
 def test_order_of_axes_is_numpys_transpose(shape, dtype):
     picture = np.random.default_rng(2).integers(0, 256, shape).astype(dtype)
-    for given in (picture, np.asfortranarray(picture), picture[::-1, ::-1]):
-        planes = chw_from_hwc(given)
-        expected = np.atleast_3d(given).transpose(2, 0, 1)
+    for hwc in (picture, np.asfortranarray(picture), picture[::-1, ::-1]):
+        planes = chw_from_hwc(hwc)
+        expected = np.atleast_3d(hwc).transpose(2, 0, 1)
         np.testing.assert_array_equal(planes, expected)
         assert planes.dtype == dtype
-        np.testing.assert_array_equal(np.atleast_3d(hwc_from_chw(expected)), np.atleast_3d(given))
+        np.testing.assert_array_equal(np.atleast_3d(hwc_from_chw(expected)), np.atleast_3d(hwc))
 
 
 def test_pixels_are_bgr():

@@ -58,8 +58,8 @@ def test_objects_follow_each_other_up_to_the_end_of_a_collection(content: bytes,
 
 def test_a_file_whose_sizes_have_4_bytes_is_read_by_them() -> None:
     head = struct.pack("<4sB3xI4x", SIGNATURE, 1, 4096)
-    whole = head + struct.pack("<HH4xI4x", 0, 0, 4096 - len(head))
-    assert is_whole_collection(whole.ljust(4096, b"\0"), 4)
+    collection = head + struct.pack("<HH4xI4x", 0, 0, 4096 - len(head))
+    assert is_whole_collection(collection.ljust(4096, b"\0"), 4)
     assert not is_whole_collection(head.ljust(4096, b"\0"), 4)
 
 
@@ -102,16 +102,16 @@ def test_whatever_leads_to_a_damaged_heap_ends_with_an_error(tmp_path: Path) -> 
         content = bytearray(path.read_bytes())
         start = content.index(SIGNATURE)
         at = start + _HEADER.size
-        while (found := _OBJECT.unpack_from(content, at))[0]:
-            at += _OBJECT.size + -(-found[2] // 8) * 8
+        while (header := _OBJECT.unpack_from(content, at))[0]:
+            at += _OBJECT.size + -(-header[2] // 8) * 8
         _OBJECT.pack_into(content, at, 0, 0, 0)
         path.write_bytes(content)
     # In a process of its own, since a call of the library that does not end cannot be ended otherwise.
     command = [sys.executable, "-c", _READS, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    lines = done.stdout.splitlines()
-    assert len(lines) == len(USERS), done
-    assert all("(bad global heap collection signature)" in line for line in lines), done
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    lines = completed.stdout.splitlines()
+    assert len(lines) == len(USERS), completed
+    assert all("(bad global heap collection signature)" in line for line in lines), completed
 
 
 def test_a_whole_heap_is_read_as_by_the_library(tmp_path: Path) -> None:
@@ -149,10 +149,10 @@ def test_a_checked_file_reads_at_its_own_place_and_closes(tmp_path: Path) -> Non
     assert file.read(4096) == bytes(4096)  # of number 0 and size 0
     assert file.read(5000) == collection((0, FREE))
     assert file.read(1) == b""
-    rest = bytearray(b"abcde")
+    read_bytes = bytearray(b"abcde")
     for at, n_bytes, expected in ((8, 5, bytes((8, 9)) + collection()[:3]), (10 + 2 * 4096 - 1, 1, bytes(5))):
         file.seek(at)
-        assert (file.readinto(rest), rest) == (n_bytes, expected)
+        assert (file.readinto(read_bytes), read_bytes) == (n_bytes, expected)
     file.gives_heap = file.was_asked = False
     file.seek(10 + 4096)
     assert (file.read(4096), file.was_asked) == (bytes(4096), True)

@@ -42,7 +42,7 @@ def test_unknown_field_carries_place_and_allowed_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "finding"),
+    ("text", "position", "finding"),
     [
         (
             'layer { name: "c" quantization_param { bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 fl_params: 7 } }',
@@ -65,12 +65,12 @@ def test_unknown_field_carries_place_and_allowed_names() -> None:
         ("default_forward_type: FLOAT16", "1:1", "default_forward_type in the net belongs to NVIDIA's fork (NVCaffe)"),
     ],
 )  # fmt: skip
-def test_field_of_a_fork_in_a_file_is_called_that(tmp_path: Path, text: str, place: str, finding: str) -> None:
+def test_field_of_a_fork_in_a_file_is_called_that(tmp_path: Path, text: str, position: str, finding: str) -> None:
     path = tmp_path / "net.prototxt"
     path.write_text(text)
     with pytest.raises(PrototxtError) as caught:
         prototxt.read_net(path)
-    assert str(caught.value).startswith(f"{path}:{place}: {finding}, not to Caffe 1.0; not supported here\n")
+    assert str(caught.value).startswith(f"{path}:{position}: {finding}, not to Caffe 1.0; not supported here\n")
 
 
 OWN_LAYER = "\n  add it as a layer of your own: docs/guides/own_layer.md"
@@ -297,8 +297,8 @@ def read_refusal(read: Callable[[], Message]) -> str | None:
 
 def refuses_or_reads(text: str) -> None:
     for parse in (prototxt.parse_net, prototxt.parse_solver):
-        said = read_refusal(partial(parse, text))
-        assert said is None or 0 < len(said) < 2000
+        refusal = read_refusal(partial(parse, text))
+        assert refusal is None or 0 < len(refusal) < 2000
 
 
 @settings(max_examples=60)
@@ -324,5 +324,5 @@ def test_mutated_net_gives_a_message_or_a_named_error(start: int, length: int, i
 def test_any_bytes_give_a_message_or_a_named_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.prototxt"
     path.write_bytes(content)
-    said = read_refusal(partial(prototxt.read_net, path))
-    assert said is None or said.startswith(str(path))
+    refusal = read_refusal(partial(prototxt.read_net, path))
+    assert refusal is None or refusal.startswith(str(path))

@@ -29,17 +29,17 @@ def test_blocks_have_names_labels_and_positions() -> None:
 
 def test_place_knows_role_field_and_layer() -> None:
     scan = scan_prototxt(TEXT)
-    place = scan.at(TEXT.index('"x{y"') + 2)
-    assert place is not None
-    assert (place.role, place.field_name, place.text) == ("value", "type", '"x{y"')
-    layer, path = layer_of(place.block)
+    token = scan.at(TEXT.index('"x{y"') + 2)
+    assert token is not None
+    assert (token.role, token.field_name, token.text) == ("value", "type", '"x{y"')
+    layer, path = layer_of(token.block)
     assert layer is not None
     assert (layer.label, path) == ("a", ("convolution_param", "weight_filler"))
 
 
 def test_every_item_of_a_list_is_a_value_of_its_field() -> None:
-    places = scan_prototxt(TEXT).tokens
-    assert [p.text for p in places if p.field_name == "top" and p.role == "value"] == ['"p"', '"q"']
+    tokens = scan_prototxt(TEXT).tokens
+    assert [p.text for p in tokens if p.field_name == "top" and p.role == "value"] == ['"p"', '"q"']
 
 
 def test_unclosed_is_the_innermost_open_block() -> None:

@@ -101,12 +101,12 @@ class TestHistory:
         )
 
     @pytest.mark.parametrize(
-        ("n_blobs", "n_slots", "wanted"),
+        ("n_blobs", "n_slots", "n_needed"),
         [(3, None, "1 x 2 or 2 x 2"), (6, None, "1 x 2 or 2 x 2"), (2, 2, "2 x 2"), (4, 1, "1 x 2")],
     )
-    def test_wrong_count_is_refused(self, n_blobs: int, n_slots: int | None, wanted: str) -> None:
+    def test_wrong_count_is_refused(self, n_blobs: int, n_slots: int | None, n_needed: str) -> None:
         blobs = (history_blobs(LAYOUT, self.SLOTS) * 3)[:n_blobs]
-        with pytest.raises(WeightsError, match=f"{n_blobs} history blobs, the net and its solver need {wanted}"):
+        with pytest.raises(WeightsError, match=f"{n_blobs} history blobs, the net and its solver need {n_needed}"):
             history_slots(LAYOUT, blobs, n_slots=n_slots)
 
     def test_net_without_parameters_has_an_empty_history(self) -> None:

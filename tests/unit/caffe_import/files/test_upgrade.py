@@ -47,9 +47,9 @@ def test_current_net_is_returned_as_it_is() -> None:
 
 def test_upgrade_leaves_its_argument_alone() -> None:
     net = text_format.Parse('layers { name: "a" type: RELU blobs_lr: 1 }', caffe_pb2.NetParameter())
-    before = net.SerializeToString()
+    old_bytes = net.SerializeToString()
     assert upgrade_net(net).layer[0].type == "ReLU"
-    assert net.SerializeToString() == before
+    assert net.SerializeToString() == old_bytes
 
 
 @pytest.mark.parametrize("name", [n for n in caffe_pb2.V1LayerParameter.LayerType.keys() if n != "NONE"])

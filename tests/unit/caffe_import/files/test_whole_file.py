@@ -55,8 +55,8 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -
     (tmp_path / ".folder.tmp").mkdir()
     with write_whole(tmp_path / "b.txt") as temporary:
         temporary.write_text("half")
-        left = temporary.with_name(f"{temporary.name[:-4]}x.tmp")
-        left.write_text("half")
+        leftover = temporary.with_name(f"{temporary.name[:-4]}x.tmp")
+        leftover.write_text("half")
     remove_unfinished(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".folder.tmp", ".hidden", "a.tmp", "b.txt"]
     remove_unfinished(tmp_path / "none")

@@ -95,9 +95,9 @@ def test_threshold_is_strict_and_takes_no_gradient() -> None:
 def test_prelu(shape: tuple[int, ...], channels_last: bool, shared: bool) -> None:
     def reference(x: np.ndarray, slopes: np.ndarray) -> list[np.ndarray]:
         top = x.copy()
-        for place in np.ndindex(*x.shape):
-            if x[place] <= 0:
-                top[place] *= slopes[()] if shared else slopes[place[1]]
+        for index in np.ndindex(*x.shape):
+            if x[index] <= 0:
+                top[index] *= slopes[()] if shared else slopes[index[1]]
         return [top]
 
     check_layer(

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.tf
 
 
 def slow_argmax(line: np.ndarray, top_k: int) -> tuple[list[int], list[float]]:
-    order = sorted(range(len(line)), key=lambda place: (line[place], place), reverse=True)[:top_k]
-    return order, [line[place] for place in order]
+    order = sorted(range(len(line)), key=lambda index: (line[index], index), reverse=True)[:top_k]
+    return order, [line[index] for index in order]
 
 
 @pytest.mark.parametrize("top_k", [1, 3])
@@ -24,8 +24,8 @@ def test_without_an_axis_all_but_the_first_are_searched(top_k: int, out_max_val:
     run = run_layer(text, [x])
     assert run.tops[0].shape == (3, 2 if out_max_val else 1, top_k, 1)
     for n in range(3):
-        places, values = slow_argmax(x[n].reshape(-1), top_k)
-        np.testing.assert_array_equal(run.tops[0][n, 0, :, 0], places)
+        indices, values = slow_argmax(x[n].reshape(-1), top_k)
+        np.testing.assert_array_equal(run.tops[0][n, 0, :, 0], indices)
         if out_max_val:
             np.testing.assert_allclose(run.tops[0][n, 1, :, 0], values, rtol=1e-6)
 

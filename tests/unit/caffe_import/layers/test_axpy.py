@@ -19,9 +19,9 @@ def test_axpy(factors: tuple[int, ...], channels_last: bool) -> None:
 
 @pytest.mark.parametrize("factors", [(2,), (3, 2), (2, 3, 1), (2, 3, 4, 4)])
 def test_axpy_refuses_other_factors(factors: tuple[int, ...]) -> None:
-    found = f"({', '.join(map(str, factors))})"
+    shape_text = f"({', '.join(map(str, factors))})"
     assert refusal_of_type("Axpy", "", factors, (2, 3, 4, 4), (2, 3, 4, 4)) == (
-        f'bottom "x0" has shape {found}; expected one factor per sample and channel, (2, 3) or (2, 3, 1, 1)'
+        f'bottom "x0" has shape {shape_text}; expected one factor per sample and channel, (2, 3) or (2, 3, 1, 1)'
     )
 
 

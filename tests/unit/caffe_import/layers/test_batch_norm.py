@@ -42,11 +42,11 @@ def test_batch_statistics(shape: tuple[int, ...], channels_last: bool) -> None:
     )
     means, variances = slow_channel_statistics(x)
     per_channel = x.size // n
-    after = run.net.params.views(run.passes.params)
-    np.testing.assert_allclose(after["layer[0]"], 0.9 * sums[0] + means, rtol=1e-5)
+    new_params = run.net.params.views(run.passes.params)
+    np.testing.assert_allclose(new_params["layer[0]"], 0.9 * sums[0] + means, rtol=1e-5)
     unbiased = variances * per_channel / (per_channel - 1)
-    np.testing.assert_allclose(after["layer[1]"], 0.9 * sums[1] + unbiased, rtol=1e-5)
-    np.testing.assert_allclose(after["layer[2]"], 0.9 * sums[2] + 1, rtol=1e-6)
+    np.testing.assert_allclose(new_params["layer[1]"], 0.9 * sums[1] + unbiased, rtol=1e-5)
+    np.testing.assert_allclose(new_params["layer[2]"], 0.9 * sums[2] + 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("phase", "options"), [("TEST", ""), ("TRAIN", "use_global_stats: true")])
@@ -66,8 +66,8 @@ def test_stored_statistics(phase: str, options: str, channels_last: bool) -> Non
         channels_last=channels_last,
         fixed_params=True,
     )
-    after = run.net.params.views(run.passes.params)
-    np.testing.assert_array_equal(after["layer[0]"], sums[0])
+    new_params = run.net.params.views(run.passes.params)
+    np.testing.assert_array_equal(new_params["layer[0]"], sums[0])
 
 
 def test_no_batch_seen_counts_as_mean_and_variance_zero() -> None:
@@ -77,8 +77,8 @@ def test_no_batch_seen_counts_as_mean_and_variance_zero() -> None:
 
 def test_one_value_per_channel_has_no_correction() -> None:
     run = run_layer(TEXT, [[[4.0, 5.0]]], [np.zeros(2), np.ones(2), np.zeros(1)])
-    after = run.net.params.views(run.passes.params)
-    np.testing.assert_allclose(after["layer[1]"], 0.999, rtol=1e-6)
+    new_params = run.net.params.views(run.passes.params)
+    np.testing.assert_allclose(new_params["layer[1]"], 0.999, rtol=1e-6)
     np.testing.assert_array_equal(run.tops[0], 0)
 
 

@@ -22,19 +22,19 @@ def test_share_scale_and_mask(ratio: float, channels_last: bool) -> None:
     x = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
     gradient = np.random.default_rng(2).normal(size=SHAPE).astype(np.float32)
     run = run_layer(dropout(ratio), [x], top_gradients={"n0": gradient}, channels_last=channels_last, seed=3)
-    kept = run.tops[0] != 0
-    np.testing.assert_allclose(run.tops[0], np.where(kept, x / (1 - ratio), 0), rtol=1e-5)
-    np.testing.assert_allclose(run.passes.blob_gradients["x0"], np.where(kept, gradient / (1 - ratio), 0), rtol=1e-5)
-    assert kept.mean() == pytest.approx(1 - ratio, abs=5 * np.sqrt(ratio * (1 - ratio) / x.size))
+    is_kept = run.tops[0] != 0
+    np.testing.assert_allclose(run.tops[0], np.where(is_kept, x / (1 - ratio), 0), rtol=1e-5)
+    np.testing.assert_allclose(run.passes.blob_gradients["x0"], np.where(is_kept, gradient / (1 - ratio), 0), rtol=1e-5)
+    assert is_kept.mean() == pytest.approx(1 - ratio, abs=5 * np.sqrt(ratio * (1 - ratio) / x.size))
     # Neighbours are independent: both kept as often as chance says.
-    both = (kept[..., 1:] & kept[..., :-1]).mean()
+    both = (is_kept[..., 1:] & is_kept[..., :-1]).mean()
     assert both == pytest.approx((1 - ratio) ** 2, abs=0.01)
 
 
 def test_seed_decides() -> None:
     x = np.ones(SHAPE)
-    first, again, other = (run_layer(dropout(0.5), [x], seed=seed).tops[0] for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
+    first, repeated, other = (run_layer(dropout(0.5), [x], seed=seed).tops[0] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, repeated)
     assert (first != other).mean() == pytest.approx(0.5, abs=0.02)
 
 

@@ -42,15 +42,15 @@ def test_ties_go_to_the_second_blob_and_later_ones_must_be_larger() -> None:
 
 def divided_gradients(bottoms: list[np.ndarray], top_gradient: np.ndarray) -> list[np.ndarray]:
     """eltwise_layer.cpp, Backward_cpu, stable_prod_grad false: caffe_div(top, bottom), then caffe_mul by top_diff."""
-    found = [np.empty(bottom.shape, np.float32) for bottom in bottoms]
+    gradients = [np.empty(bottom.shape, np.float32) for bottom in bottoms]
     with np.errstate(invalid="ignore"):
-        for place in np.ndindex(top_gradient.shape):
+        for index in np.ndindex(top_gradient.shape):
             top = np.float32(1)
             for bottom in bottoms:
-                top = top * bottom[place]
+                top = top * bottom[index]
             for position, bottom in enumerate(bottoms):
-                found[position][place] = top / bottom[place] * top_gradient[place]
-    return found
+                gradients[position][index] = top / bottom[index] * top_gradient[index]
+    return gradients
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -67,9 +67,9 @@ def test_an_unstable_product_divides_zero_by_zero(channels_last: bool) -> None:
         top_gradients={"n0": top_gradient},
     )
     for position, expected in enumerate(divided_gradients(bottoms, top_gradient)):
-        found = run.passes.blob_gradients[f"x{position}"]
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
-        assert np.isnan(found).sum() == (2, 2, 0)[position]
+        bottom_gradient = run.passes.blob_gradients[f"x{position}"]
+        np.testing.assert_allclose(bottom_gradient, expected, rtol=1e-5)
+        assert np.isnan(bottom_gradient).sum() == (2, 2, 0)[position]
 
 
 def test_a_stable_product_takes_the_other_bottoms_where_one_is_zero() -> None:

@@ -17,8 +17,8 @@ def test_embed_looks_rows_up(bias: bool) -> None:
 
     def reference(_: np.ndarray, table: np.ndarray, *offset: np.ndarray) -> list[np.ndarray]:
         top = np.zeros((2, 3, 3))
-        for place in np.ndindex(2, 3):
-            top[place] = table[words[place]] + (offset[0] if offset else 0)
+        for index in np.ndindex(2, 3):
+            top[index] = table[words[index]] + (offset[0] if offset else 0)
         return [top]
 
     check_layer(

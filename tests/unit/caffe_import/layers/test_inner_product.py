@@ -21,14 +21,14 @@ def inner_product(options: str) -> str:
 @pytest.mark.parametrize("transpose", [False, True])
 def test_values_and_gradients(shape: tuple[int, ...], axis: int, transpose: bool, channels_last: bool) -> None:
     rng = np.random.default_rng(6)
-    kept, n_inputs = shape[: axis % len(shape)], int(np.prod(shape[axis % len(shape) :]))
+    outer_shape, n_inputs = shape[: axis % len(shape)], int(np.prod(shape[axis % len(shape) :]))
 
     def reference(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> list[np.ndarray]:
         rows = x.reshape(-1, n_inputs)
         top = np.zeros((len(rows), 4))
         for n, o in np.ndindex(*top.shape):
             top[n, o] = b[o] + sum(rows[n, k] * (w[k, o] if transpose else w[o, k]) for k in range(n_inputs))
-        return [top.reshape(*kept, 4)]
+        return [top.reshape(*outer_shape, 4)]
 
     check_layer(
         inner_product(f"num_output: 4 axis: {axis} transpose: {str(transpose).lower()}"),

@@ -112,8 +112,8 @@ def deconvolutions(draw: st.DrawFn) -> Drawn:
     w = draw(windows())
     w.size = [draw(st.integers(1, 3)) for _ in w.kernel]
     for i, kernel in enumerate(w.kernel):  # something must be left of the top
-        whole = w.stride[i] * (w.size[i] - 1) + w.dilation[i] * (kernel - 1) + 1
-        w.pad[i] = min(w.pad[i], (whole - 1) // 2)
+        extent = w.stride[i] * (w.size[i] - 1) + w.dilation[i] * (kernel - 1) + 1
+        w.pad[i] = min(w.pad[i], (extent - 1) // 2)
     group, per_in, per_out = (draw(st.integers(1, 3)) for _ in range(3))
     has_bias = draw(st.booleans())
     text = (
@@ -192,11 +192,16 @@ def reductions(draw: st.DrawFn) -> Drawn:
     shape = draw(shapes())
     axis = draw(st.integers(0, len(shape) - 1))
     operation, coeff = draw(st.sampled_from(["SUM", "ASUM", "SUMSQ", "MEAN"])), draw(st.sampled_from([1, -0.5, 3]))
-    one = {"SUM": np.sum, "ASUM": lambda row: np.sum(np.abs(row)), "SUMSQ": lambda row: np.sum(row**2), "MEAN": np.mean}
+    formulas = {
+        "SUM": np.sum,
+        "ASUM": lambda row: np.sum(np.abs(row)),
+        "SUMSQ": lambda row: np.sum(row**2),
+        "MEAN": np.mean,
+    }
 
     def reference(x: Array) -> list[Array]:
         rows = x.reshape(int(np.prod(shape[:axis])), -1)
-        return [coeff * np.array([one[operation](row) for row in rows]).reshape(shape[:axis])]
+        return [coeff * np.array([formulas[operation](row) for row in rows]).reshape(shape[:axis])]
 
     written = signed(draw, axis, len(shape))
     param = f"reduction_param {{ operation: {operation} axis: {written} coeff: {coeff} }}"
@@ -215,16 +220,16 @@ def reshapes(draw: st.DrawFn) -> Drawn:
         dims[draw(st.integers(0, len(dims) - 1))] = -1
     if start + len(dims) > len(shape) and 0 in dims[len(shape) - start :]:
         dims = [1 if dim == 0 else dim for dim in dims]
-    known = [shape[start + i] if dim == 0 else dim for i, dim in enumerate(dims)]
+    sizes = [shape[start + i] if dim == 0 else dim for i, dim in enumerate(dims)]
     inside = int(np.prod(shape[start:stop]))
-    known = [inside // int(np.prod([d for d in known if d != -1])) if dim == -1 else dim for dim in known]
+    sizes = [inside // int(np.prod([d for d in sizes if d != -1])) if dim == -1 else dim for dim in sizes]
     axis = start if draw(st.booleans()) else start - len(shape) - 1
     n_axes = -1 if stop == len(shape) and draw(st.booleans()) else stop - start
     text = (
         f'type: "Reshape" top: "n0" reshape_param {{ axis: {axis} num_axes: {n_axes} '
         f"shape {{ {repeated('dim', dims)} }} }}"
     )
-    return Drawn(text, lambda x: [x.reshape((*shape[:start], *known, *shape[stop:]))], [spread_values(*shape)])
+    return Drawn(text, lambda x: [x.reshape((*shape[:start], *sizes, *shape[stop:]))], [spread_values(*shape)])
 
 
 @st.composite
@@ -273,19 +278,21 @@ def concats(draw: st.DrawFn) -> Drawn:
 
 @st.composite
 def crops(draw: st.DrawFn) -> Drawn:
-    kept = draw(shapes())
-    rank = len(kept)
+    top_shape = draw(shapes())
+    rank = len(top_shape)
     axis = draw(st.integers(0, rank - 1))
-    one = draw(st.booleans())
-    offsets = [draw(st.integers(0, 2)) for _ in range(1 if one else rank - axis)]
-    each = offsets * (rank - axis) if one else offsets
-    source = [n + (each[i - axis] + draw(st.integers(0, 1)) if i >= axis else 0) for i, n in enumerate(kept)]
-    cut = tuple(slice(each[i - axis], each[i - axis] + n) if i >= axis else slice(None) for i, n in enumerate(kept))
+    has_one_offset = draw(st.booleans())
+    offsets = [draw(st.integers(0, 2)) for _ in range(1 if has_one_offset else rank - axis)]
+    each = offsets * (rank - axis) if has_one_offset else offsets
+    source = [n + (each[i - axis] + draw(st.integers(0, 1)) if i >= axis else 0) for i, n in enumerate(top_shape)]
+    cut = tuple(
+        slice(each[i - axis], each[i - axis] + n) if i >= axis else slice(None) for i, n in enumerate(top_shape)
+    )
     param = f"crop_param {{ axis: {signed(draw, axis, rank)} {repeated('offset', offsets)} }}"
     return Drawn(
         f'type: "Crop" top: "n0" {param}',
         lambda x, _: [x[cut].copy()],
-        [spread_values(*source), np.zeros(kept)],
+        [spread_values(*source), np.zeros(top_shape)],
         no_gradient=(1,),
     )
 
@@ -301,14 +308,14 @@ def eltwises(draw: st.DrawFn) -> Drawn:
         written = " ".join(f"coeff: {c}" for c in coefficients)
     else:
         coefficients = [1] * n_bottoms
-    apart = spread_values(n_bottoms, *shape)  # no ties between bottoms
+    bottoms = spread_values(n_bottoms, *shape)  # no ties between bottoms
     reference = {
         "SUM": lambda *b: [sum(c * x for c, x in zip(coefficients, b, strict=True))],
         "PROD": lambda *b: [np.prod(np.stack(b), axis=0)],
         "MAX": lambda *b: [np.max(np.stack(b), axis=0)],
     }[operation]
     param = f"eltwise_param {{ operation: {operation} {written} }}"
-    return Drawn(f'type: "Eltwise" top: "n0" {param}', reference, [x.copy() for x in apart])
+    return Drawn(f'type: "Eltwise" top: "n0" {param}', reference, [x.copy() for x in bottoms])
 
 
 @st.composite
@@ -511,8 +518,8 @@ def argmaxes(draw: st.DrawFn) -> Drawn:
     def reference(x: Array) -> list[Array]:
         if axis is None:
             rows = [largest(row.reshape(-1)) for row in x]
-            found = [[places, kept] if with_values else [places] for places, kept in rows]
-            return [np.array(found).reshape(shape[0], 1 + with_values, top_k, *(1,) * (len(shape) - 3))]
+            tops = [[indices, maxima] if with_values else [indices] for indices, maxima in rows]
+            return [np.array(tops).reshape(shape[0], 1 + with_values, top_k, *(1,) * (len(shape) - 3))]
         return [np.apply_along_axis(lambda row: largest(row)[with_values], axis, x)]
 
     return Drawn(f'type: "ArgMax" top: "n0" {param}', reference, [x], no_gradient=(0,))
@@ -574,24 +581,24 @@ def batch_norms(draw: st.DrawFn) -> Drawn:
 @st.composite
 def convolutions_along(draw: st.DrawFn) -> Drawn:
     """A channel axis other than 1: the axes before it are independent images."""
-    before = draw(st.lists(st.integers(1, 3), min_size=0, max_size=3))
+    outer_shape = draw(st.lists(st.integers(1, 3), min_size=0, max_size=3))
     rank = draw(st.integers(0, 2))
     channels, n_outputs, kernel = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
     is_transposed = draw(st.booleans())
     size = [draw(st.integers(2, 4)) for _ in range(rank)]
-    shape = [*before, channels, *size]
+    shape = [*outer_shape, channels, *size]
     kind = "Deconvolution" if is_transposed else "Convolution"
     written = f"kernel_size: {kernel}" if rank else ""
     text = (
         f'type: "{kind}" top: "n0" convolution_param {{ num_output: {n_outputs} {written} '
-        f"axis: {signed(draw, len(before), len(shape))} }}"
+        f"axis: {signed(draw, len(outer_shape), len(shape))} }}"
     )
     slow = slow_windows.slow_deconvolution if is_transposed else slow_windows.slow_convolution
 
     def reference(x: Array, w: Array, b: Array) -> list[Array]:
         ones = [1] * rank
-        top = slow(x.reshape(-1, *shape[len(before) :]), w, b, stride=ones, pad=[0] * rank, dilation=ones)
-        return [top.reshape(*before, *top.shape[1:])]
+        top = slow(x.reshape(-1, *shape[len(outer_shape) :]), w, b, stride=ones, pad=[0] * rank, dilation=ones)
+        return [top.reshape(*outer_shape, *top.shape[1:])]
 
     sides = (channels, n_outputs) if is_transposed else (n_outputs, channels)
     params = [values(draw, *sides, *(kernel,) * rank), values(draw, n_outputs)]
@@ -612,7 +619,7 @@ ALL = {
 def test_agrees(drawn: st.SearchStrategy[Drawn]) -> None:
     @FEW
     @given(drawn, st.booleans())
-    def run(one: Drawn, channels_last: bool) -> None:
-        one.check(channels_last=channels_last)
+    def run(drawn: Drawn, channels_last: bool) -> None:
+        drawn.check(channels_last=channels_last)
 
     run()

@@ -44,8 +44,8 @@ class Blend:
         self.share = float(param_str)
 
     def reshape(self, bottom_shapes: tuple[tuple[int, ...], ...]) -> Sequence[tuple[int, ...]]:
-        n, c, *rest = bottom_shapes[0]
-        return [bottom_shapes[0], (n, 2 * c, *rest)]
+        n, c, *spatial = bottom_shapes[0]
+        return [bottom_shapes[0], (n, 2 * c, *spatial)]
 
     def forward(self, bottoms: Sequence[Any], *, is_training: bool) -> Sequence[Any]:
         import tensorflow as tf
@@ -99,11 +99,11 @@ def test_reshape_must_return_shapes() -> None:
     assert refusal(python_layer_text("Answer", "no list"), (2, 3)) == PREFIX + finding
 
 
-@pytest.mark.parametrize(("case", "found"), [("too few", "nothing"), ("other shape", "(3, 2)")])
-def test_forward_must_return_what_reshape_announced(case: str, found: str) -> None:
+@pytest.mark.parametrize(("case", "finding"), [("too few", "nothing"), ("other shape", "(3, 2)")])
+def test_forward_must_return_what_reshape_announced(case: str, finding: str) -> None:
     with pytest.raises(NetError) as caught:
         run_layer(python_layer_text("Answer", case), [np.zeros((2, 3))])
-    assert str(caught.value) == f"{PREFIX}forward returned {found}; reshape announced (2, 3)"
+    assert str(caught.value) == f"{PREFIX}forward returned {finding}; reshape announced (2, 3)"
 
 
 def test_tops_become_float32() -> None:

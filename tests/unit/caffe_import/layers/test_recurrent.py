@@ -91,8 +91,8 @@ def test_state_goes_on_where_the_last_pass_ended(kind: str) -> None:
     feeds = {"x0": x[T:].astype(np.float32), "x1": np.ones((T, N), np.float32)}
     second = run_passes(first.net, first.passes.params, feeds, layer_state=first.passes.layer_state, top_gradients={})
     slow = slow_lstm if kind == "LSTM" else slow_rnn
-    whole = slow(x, np.ones((2 * T, N)), *blobs)[0]
-    assert_close(second.blobs["n0"], whole[T:], FORWARD_BOUND, "second pass")
+    expected = slow(x, np.ones((2 * T, N)), *blobs)[0]
+    assert_close(second.blobs["n0"], expected[T:], FORWARD_BOUND, "second pass")
 
 
 def test_lstm_unit() -> None:

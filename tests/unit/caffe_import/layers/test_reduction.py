@@ -24,9 +24,9 @@ def test_reduction(operation: str, axis: int, channels_last: bool) -> None:
     }
 
     def reference(x: np.ndarray) -> list[np.ndarray]:
-        kept = x.shape[: axis % x.ndim]
-        rows = x.reshape(int(np.prod(kept)), -1)
-        return [np.array([-1.5 * formulas[operation](list(row)) for row in rows]).reshape(kept)]
+        outer_shape = x.shape[: axis % x.ndim]
+        rows = x.reshape(int(np.prod(outer_shape)), -1)
+        return [np.array([-1.5 * formulas[operation](list(row)) for row in rows]).reshape(outer_shape)]
 
     check_layer(
         f'top: "n0" type: "Reduction" reduction_param {{ operation: {operation} axis: {axis} coeff: -1.5 }}',

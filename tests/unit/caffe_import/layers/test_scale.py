@@ -26,8 +26,8 @@ def repeated(values: np.ndarray, axis: int) -> np.ndarray:
     """Look every factor up by the covered part of the place."""
     first = axis % len(SHAPE)
     full = np.zeros(SHAPE)
-    for place in np.ndindex(*SHAPE):
-        full[place] = values[place[first : first + values.ndim]]
+    for index in np.ndindex(*SHAPE):
+        full[index] = values[index[first : first + values.ndim]]
     return full
 
 
@@ -79,8 +79,8 @@ def test_fillers() -> None:
     factors, bias = define('top: "n0" type: "Scale" scale_param { bias_term: true }', (2, 3)).blobs
     assert (factors.filler.type, factors.filler.value) == ("constant", 1)
     assert (bias.filler.type, bias.filler.value) == ("constant", 0)
-    (given,) = define('top: "n0" type: "Scale" scale_param { filler { type: "msra" } }', (2, 3)).blobs
-    assert given.filler.type == "msra"
+    (blob,) = define('top: "n0" type: "Scale" scale_param { filler { type: "msra" } }', (2, 3)).blobs
+    assert blob.filler.type == "msra"
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

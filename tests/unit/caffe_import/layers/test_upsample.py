@@ -59,11 +59,11 @@ def test_upsample_refuses(options: str, finding: str) -> None:
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_upsample_with_a_mask_undoes_pooling(options: str, size: tuple[int, int], channels_last: bool) -> None:
     rng = np.random.default_rng(3)
-    places = np.array([[rng.permutation(size[0] * size[1])[:6] for _ in range(2)] for _ in range(2)], float)
+    mask = np.array([[rng.permutation(size[0] * size[1])[:6] for _ in range(2)] for _ in range(2)], float)
     check_layer(
         f'top: "n0" type: "Upsample" upsample_param {{ {options} }}',
         lambda x, mask: [slow_unpool(x, mask, size=size)],
-        [spread_values(2, 2, 2, 3), places.reshape(2, 2, 2, 3)],
+        [spread_values(2, 2, 2, 3), mask.reshape(2, 2, 2, 3)],
         channels_last=channels_last,
         no_gradient=[1],
     )

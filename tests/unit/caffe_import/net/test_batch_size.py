@@ -52,7 +52,7 @@ def layers_and_build(text):
 def test_a_net_is_built_for_the_default_where_it_takes_any_batch_else_for_its_own(name):
     text, unit = NETS[name]
     layers, build = layers_and_build(text)
-    own = batch_size_of(layers[0])
+    own_size = batch_size_of(layers[0])
     takes_any = name in ("any", "stored_means")
 
     def built(batch_size):
@@ -60,10 +60,10 @@ def test_a_net_is_built_for_the_default_where_it_takes_any_batch_else_for_its_ow
         return build()
 
     assert (net_of_any_batch(built) is not None) == takes_any
-    assert unit_batch(built, own) == unit
-    set_batch_size(layers[0], own)
+    assert unit_batch(built, own_size) == unit
+    set_batch_size(layers[0], own_size)
     net = net_in_batches(layers, build, requested=None, default=50)
-    assert net.inputs["data"][0] == (50 if takes_any else own)
+    assert net.inputs["data"][0] == (50 if takes_any else own_size)
 
 
 def test_another_batch_is_built_or_refused_with_the_nets_own():
@@ -78,6 +78,6 @@ def test_another_batch_is_built_or_refused_with_the_nets_own():
 
 def test_a_net_that_cannot_be_built_at_all_says_so_alone():
     layers, build = layers_and_build(INPUT + reshape(5, 5))
-    for asked in (None, 7):
+    for requested in (None, 7):
         with pytest.raises(NetError, match=r'^layer "x" \(Reshape\)'):
-            net_in_batches(layers, build, requested=asked, default=50)
+            net_in_batches(layers, build, requested=requested, default=50)

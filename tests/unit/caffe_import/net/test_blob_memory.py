@@ -48,7 +48,7 @@ def blob_values(net: NetSpec, *, shares: bool) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("layers", "found"),
+    ("layers", "findings"),
     [
         ((POWER, SHAPED, OVER, READER), [("reads", "y", "over", "z", "forward")]),
         ((POWER, SHAPED, READER, OVER), [("reads", "y", "over", "z", "backward")]),
@@ -60,12 +60,12 @@ def blob_values(net: NetSpec, *, shares: bool) -> dict[str, np.ndarray]:
         ((POWER, SHAPED.replace("Reshape", "Power"), OVER, READER), []),
     ],
 )
-def test_shared_memory(layers: tuple[str, ...], found: list[tuple[str, ...]]) -> None:
+def test_shared_memory(layers: tuple[str, ...], findings: list[tuple[str, ...]]) -> None:
     net = built(*layers)
-    assert [(f.layer, f.blob, f.by, f.by_blob, f.when) for f in overwritten_blobs(net)] == found
-    shared, own = blob_values(net, shares=True), blob_values(net, shares=False)
-    differs = any(not np.array_equal(shared[blob], own[blob]) for blob in net.outputs)
-    assert differs == any(f[-1] in ("forward", "output") for f in found)
+    assert [(f.layer, f.blob, f.by, f.by_blob, f.when) for f in overwritten_blobs(net)] == findings
+    shared, separate = blob_values(net, shares=True), blob_values(net, shares=False)
+    differs = any(not np.array_equal(shared[blob], separate[blob]) for blob in net.outputs)
+    assert differs == any(f[-1] in ("forward", "output") for f in findings)
 
 
 def test_gradients_that_do_not_read_their_bottom_again_are_no_finding() -> None:
@@ -75,7 +75,7 @@ def test_gradients_that_do_not_read_their_bottom_again_are_no_finding() -> None:
     summed = 'layer { name: "reads" type: "Eltwise" bottom: "y" bottom: "y" top: "out" }'
     assert overwritten_blobs(built(POWER, SHAPED, summed, OVER)) == ()
     multiplied = summed.replace("top:", "eltwise_param { operation: PROD } top:")
-    assert {found.when for found in overwritten_blobs(built(POWER, SHAPED, multiplied, OVER))} == {"backward"}
+    assert {finding.when for finding in overwritten_blobs(built(POWER, SHAPED, multiplied, OVER))} == {"backward"}
 
 
 def test_dropout_changes_nothing_in_tests() -> None:

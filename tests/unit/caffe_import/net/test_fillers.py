@@ -32,31 +32,35 @@ def rng() -> np.random.Generator:
 
 @pytest.mark.parametrize("name", sorted(STATISTICS))
 def test_statistics_are_caffes(name: str) -> None:
-    theirs = STATISTICS[name]
-    ours = fill(filler_of(name), tuple(theirs["shape"]), rng()).astype(np.float64)
+    statistics = STATISTICS[name]
+    values = fill(filler_of(name), tuple(statistics["shape"]), rng()).astype(np.float64)
     # Two samples of `count` values: their means differ by std * sqrt(2 / count); 5 of these never happen by chance.
-    spread = theirs["std"] * sqrt(2 / theirs["count"])
-    assert ours.mean() == pytest.approx(theirs["mean"], abs=5 * spread + 1e-7)
+    spread = statistics["std"] * sqrt(2 / statistics["count"])
+    assert values.mean() == pytest.approx(statistics["mean"], abs=5 * spread + 1e-7)
     # The standard error of a standard deviation is std sqrt((kurtosis - 1) / (4 count)), here of both samples.
-    kurtosis = max(theirs["kurtosis"], 1.0)
-    assert ours.std() == pytest.approx(
-        theirs["std"], abs=5 * theirs["std"] * sqrt((kurtosis - 1) / (2 * theirs["count"])) + 1e-7
+    kurtosis = max(statistics["kurtosis"], 1.0)
+    assert values.std() == pytest.approx(
+        statistics["std"], abs=5 * statistics["std"] * sqrt((kurtosis - 1) / (2 * statistics["count"])) + 1e-7
     )
-    zeros = theirs["zero_fraction"]
-    assert (ours == 0).mean() == pytest.approx(zeros, abs=5 * sqrt(2 * zeros * (1 - zeros) / theirs["count"]) + 1e-6)
+    zeros = statistics["zero_fraction"]
+    assert (values == 0).mean() == pytest.approx(
+        zeros, abs=5 * sqrt(2 * zeros * (1 - zeros) / statistics["count"]) + 1e-6
+    )
 
 
 @pytest.mark.parametrize(
     "name", sorted(name for name in STATISTICS if name.startswith(("uniform", "xavier", "positive_unitball")))
 )
 def test_bounded_fillers_stay_within_caffes_range(name: str) -> None:
-    theirs = STATISTICS[name]
-    ours = fill(filler_of(name), tuple(theirs["shape"]), rng())
-    room = (theirs["max"] - theirs["min"]) * 0.01  # extremes of 10,000 and more draws lie this close to the bounds
+    statistics = STATISTICS[name]
+    values = fill(filler_of(name), tuple(statistics["shape"]), rng())
+    room = (
+        statistics["max"] - statistics["min"]
+    ) * 0.01  # extremes of 10,000 and more draws lie this close to the bounds
     if name == "positive_unitball":
-        room = theirs["max"] * 0.1  # the largest share of a row depends on the row's sum
-    assert ours.min() == pytest.approx(theirs["min"], abs=room)
-    assert ours.max() == pytest.approx(theirs["max"], abs=room)
+        room = statistics["max"] * 0.1  # the largest share of a row depends on the row's sum
+    assert values.min() == pytest.approx(statistics["min"], abs=room)
+    assert values.max() == pytest.approx(statistics["max"], abs=room)
 
 
 def test_positive_unitball_rows_sum_to_one() -> None:
@@ -67,9 +71,9 @@ def test_positive_unitball_rows_sum_to_one() -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
 def test_bilinear_weights_are_caffes(size: int) -> None:
-    theirs = np.load(FIXTURES / f"bilinear_k{size}.npz")["weights"]
-    ours = fill(caffe_pb2.FillerParameter(type="bilinear"), theirs.shape, rng())
-    np.testing.assert_allclose(ours, theirs, atol=1e-7)  # float32 against float64 inside
+    weights = np.load(FIXTURES / f"bilinear_k{size}.npz")["weights"]
+    values = fill(caffe_pb2.FillerParameter(type="bilinear"), weights.shape, rng())
+    np.testing.assert_allclose(values, weights, atol=1e-7)  # float32 against float64 inside
 
 
 def test_bilinear_follows_the_formula_by_hand() -> None:
@@ -80,8 +84,8 @@ def test_bilinear_follows_the_formula_by_hand() -> None:
     for y in range(size):
         for x in range(size):
             expected[y, x] = (1 - abs(x / half - center)) * (1 - abs(y / half - center))
-    ours = fill(caffe_pb2.FillerParameter(type="bilinear"), (2, 3, size, size), rng())
-    np.testing.assert_allclose(ours, np.broadcast_to(expected, (2, 3, size, size)), rtol=1e-6)
+    values = fill(caffe_pb2.FillerParameter(type="bilinear"), (2, 3, size, size), rng())
+    np.testing.assert_allclose(values, np.broadcast_to(expected, (2, 3, size, size)), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -153,12 +153,12 @@ class TestSharing:
         ).params
         assert params.entry("a", 0).lr_mult == 0.5
 
-    @pytest.mark.parametrize("what", ["lr_mult", "decay_mult"])
-    def test_multipliers_of_sharers_must_agree(self, what: str) -> None:
-        first = inner_product("a", options=f'param {{ name: "w" {what}: 2 }}')
-        net_of(INPUT + first + inner_product("b", options=f'param {{ name: "w" {what}: 2 }}'))
-        with pytest.raises(NetError, match=f'shared param "w" has {what}=3, an earlier layer gives 2'):
-            net_of(INPUT + first + inner_product("b", options=f'param {{ name: "w" {what}: 3 }}'))
+    @pytest.mark.parametrize("multiplier", ["lr_mult", "decay_mult"])
+    def test_multipliers_of_sharers_must_agree(self, multiplier: str) -> None:
+        first = inner_product("a", options=f'param {{ name: "w" {multiplier}: 2 }}')
+        net_of(INPUT + first + inner_product("b", options=f'param {{ name: "w" {multiplier}: 2 }}'))
+        with pytest.raises(NetError, match=f'shared param "w" has {multiplier}=3, an earlier layer gives 2'):
+            net_of(INPUT + first + inner_product("b", options=f'param {{ name: "w" {multiplier}: 3 }}'))
 
 
 class TestLosses:
@@ -323,9 +323,9 @@ class TestDetails:
 
     def test_message_given_is_not_changed(self) -> None:
         net = parse_net(INPUT + inner_product("a") + inner_product("b"))
-        before = net.SerializeToString()
+        old_bytes = net.SerializeToString()
         build_net_spec(net, phase="TRAIN")
-        assert net.SerializeToString() == before
+        assert net.SerializeToString() == old_bytes
 
     def test_shared_label_takes_no_gradient(self) -> None:
         loss = 'layer { name: "l" type: "SoftmaxWithLoss" bottom: "a" bottom: "y" }'

@@ -25,6 +25,6 @@ def test_outputs_and_their_weights_are_those_of_caffe(case: str) -> None:
         level=recorded["level"],
         stages=recorded["stages"],
     )
-    found = output_weights(net)
-    assert list(found) == recorded["outputs"]
-    assert found == {blob: recorded["loss_weights"].get(blob, 0.0) for blob in recorded["outputs"]}
+    weights = output_weights(net)
+    assert list(weights) == recorded["outputs"]
+    assert weights == {blob: recorded["loss_weights"].get(blob, 0.0) for blob in recorded["outputs"]}

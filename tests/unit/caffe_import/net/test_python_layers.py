@@ -45,7 +45,7 @@ def test_code_runs_only_if_its_module_is_allowed(
     with pytest.raises(NetError, match=f'layer "p" .*module="{name}" is not imported: .*may be .none.;') as refused:
         build_python_layer(name)
     assert "--allow-python-layers" in str(refused.value)
-    allow_python_modules(None if allowed is None else [one.format(tmp_path.name) for one in allowed])
+    allow_python_modules(None if allowed is None else [pattern.format(tmp_path.name) for pattern in allowed])
     if allowed == ["other_{}"]:
         with pytest.raises(NetError, match="not among the modules that may be"):
             build_python_layer(name)

@@ -107,11 +107,17 @@ class TestInsertSplits:
 
 
 def layer(
-    bottoms: str, tops: str, *, learns: bool = False, loss: float = 0, asked: tuple[bool, ...] = (), force: bool = True
+    bottoms: str,
+    tops: str,
+    *,
+    learns: bool = False,
+    loss: float = 0,
+    propagate_down: tuple[bool, ...] = (),
+    force: bool = True,
 ) -> WiredLayer:
     bottom_names, top_names = tuple(bottoms.split()), tuple(tops.split())
     weights = (loss,) + (0.0,) * (len(top_names) - 1)
-    return WiredLayer(bottom_names, top_names, asked, weights, learns, (force,) * len(bottom_names))
+    return WiredLayer(bottom_names, top_names, propagate_down, weights, learns, (force,) * len(bottom_names))
 
 
 def flows(*layers: WiredLayer, force_backward: bool = False) -> list[tuple[bool, tuple[bool, ...]]]:
@@ -145,13 +151,13 @@ class TestGradientFlows:
         result = flows(
             layer("", "x"),
             layer("x", "a", learns=True),
-            layer("a", "b", learns=True, asked=(False,)),
+            layer("a", "b", learns=True, propagate_down=(False,)),
             layer("b", "loss", loss=1),
         )
         assert result == [(False, ()), (False, (False,)), (True, (False,)), (True, (True,))]
 
     def test_propagate_down_true_asks_for_a_gradient_into_data(self) -> None:
-        result = flows(layer("", "x"), layer("x", "a", learns=True, asked=(True,)), layer("a", "loss", loss=1))
+        result = flows(layer("", "x"), layer("x", "a", learns=True, propagate_down=(True,)), layer("a", "loss", loss=1))
         assert result == [(False, ()), (True, (True,)), (True, (True,))]
 
     def test_force_backward_reaches_every_bottom_that_can(self) -> None:

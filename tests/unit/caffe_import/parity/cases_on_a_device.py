@@ -21,11 +21,11 @@ DEVICE = Setting("/device:CPU:1")
 if __name__ == "__main__":
     set_up_devices("cpu", 2, n_threads=1)
     cases = {case.name: case for case in load_cases(FIXTURES / "caffe")}
-    found = {}
+    outcomes = {}
     for name in CASES:
         with counted_copies(predict) as copies:
             outcome = run_case(cases[name], DEVICE)
-        found[name] = {"status": outcome.status, "faults": outcome.faults, "read_back": sum(copies.to_host)}
+        outcomes[name] = {"status": outcome.status, "faults": outcome.faults, "read_back": sum(copies.to_host)}
     rounded = run_case(cases["lenet_mini"], Setting(arithmetic="bfloat16"))
-    found["in 16 bits"] = {"status": rounded.status, "faults": rounded.faults, "worst": rounded.worst}
-    json.dump(found, sys.stdout)
+    outcomes["in 16 bits"] = {"status": rounded.status, "faults": rounded.faults, "worst": rounded.worst}
+    json.dump(outcomes, sys.stdout)

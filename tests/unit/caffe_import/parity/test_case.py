@@ -106,17 +106,17 @@ def test_command_reports_json_and_exit_code(tmp_path: Path, capsys: pytest.Captu
 def test_with_json_each_case_is_a_line_on_stderr_as_soon_as_it_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    stderr_texts: list[str] = []
 
     def watched(case: Case, setting: Setting) -> Outcome:
-        told.append(capsys.readouterr().err)
+        stderr_texts.append(capsys.readouterr().err)
         return run_case(case, setting)
 
     monkeypatch.setattr("caffe_import.parity.__main__.run_case", watched)
     assert main([str(copied(tmp_path, "ip_2d", "relu")), "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["passed"] == 2
-    assert [text.split()[:4] for text in told] == [[], ["1/2", "passed", "layer", "ip_2d"]]
+    assert [text.split()[:4] for text in stderr_texts] == [[], ["1/2", "passed", "layer", "ip_2d"]]
     last, summary = err.splitlines()
     assert last.split()[:4] == ["2/2", "passed", "layer", "relu"]
     assert summary.startswith("2 cases: 2 passed")
@@ -142,9 +142,9 @@ def test_the_command_writes_its_own_lines_only() -> None:
     names = ["absval", "conv_3d_s_p", "relu", "elu", "bnll", "clip", "exp", "log", "sgd_mlp"]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     command = [sys.executable, "-m", "caffe_import.parity", str(FIXTURES), "--only", *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
-    lines = done.stderr.splitlines()
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    lines = completed.stderr.splitlines()
     if version("tensorflow").startswith("2.18."):  # it writes about CUDA, whatever the level of its log is
         lines = [line for line in lines if not re.match(r"[EW]0000 |\S+ \S+: E |WARNING: All log messages", line)]
     assert lines == []
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["passed"] * len(names) + [str(len(names))]
+    assert [line.split()[0] for line in completed.stdout.splitlines()] == ["passed"] * len(names) + [str(len(names))]

@@ -7,7 +7,7 @@ from caffe_import.parity.findings import Findings, members_under, relative_error
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "error"),
+    ("values", "reference", "error"),
     [
         ([1.0, 2.0], [1.0, 2.0], 0.0),
         ([1.1, 2.0], [1.0, 2.0], 0.1),
@@ -20,8 +20,8 @@ from caffe_import.parity.findings import Findings, members_under, relative_error
         ([1.0, 1.0], [1.0], np.inf),
     ],
 )
-def test_relative_error(ours: list[float], theirs: list[float], error: float) -> None:
-    assert relative_error(np.array(ours), np.array(theirs)) == pytest.approx(error)
+def test_relative_error(values: list[float], reference: list[float], error: float) -> None:
+    assert relative_error(np.array(values), np.array(reference)) == pytest.approx(error)
 
 
 def test_compare_records_the_error_and_faults_above_the_bound() -> None:

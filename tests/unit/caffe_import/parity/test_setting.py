@@ -21,11 +21,11 @@ pytestmark = pytest.mark.tf
 @pytest.mark.long
 def test_recorded_cases_hold_on_a_device_and_are_computed_there() -> None:
     command = [sys.executable, "-m", "tests.unit.caffe_import.parity.cases_on_a_device"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout)
-    rounded = found.pop("in 16 bits")
-    for name, outcome in found.items():
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr[-4000:]
+    outcomes = json.loads(completed.stdout)
+    rounded = outcomes.pop("in 16 bits")
+    for name, outcome in outcomes.items():
         assert outcome["status"] == "passed", (name, outcome["faults"])
         assert outcome["read_back"] > 0, name
     assert rounded["status"] == "passed", rounded["faults"]
@@ -34,8 +34,8 @@ def test_recorded_cases_hold_on_a_device_and_are_computed_there() -> None:
 
 def test_fewer_bits_may_be_further_from_caffe() -> None:
     wider = [astuple(BOUNDS[name]) for name in ("cpu", "gpu", "tf32", "bfloat16")]
-    for near, far in pairwise(wider):
-        assert all(a < b for a, b in zip(near, far, strict=True))
+    for narrow, wide in pairwise(wider):
+        assert all(a < b for a, b in zip(narrow, wide, strict=True))
 
 
 def test_a_comparison_takes_the_bounds_of_its_setting() -> None:

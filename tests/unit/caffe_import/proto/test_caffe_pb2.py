@@ -40,7 +40,7 @@ def label_of(field: FieldDescriptor) -> str:
     # Not the descriptor's own word: protobuf 5 has no is_required, and 7 warns of label.
     message = DescriptorProto()
     field.containing_type.CopyToProto(message)
-    (label,) = (one.label for one in message.field if one.name == field.name)
+    (label,) = (descriptor.label for descriptor in message.field if descriptor.name == field.name)
     return LABELS[label]
 
 
@@ -78,10 +78,10 @@ def test_every_enum_of_caffe_is_as_it_was(name: str) -> None:
 
 
 def test_forks_add_exactly_these_fields_to_caffes_messages() -> None:
-    found = {
+    added_fields = {
         (name, field.name, field.number)
         for name, facts in FACTS["messages"].items()
         for field in caffe_pb2.DESCRIPTOR.message_types_by_name[name].fields
         if field.name not in {fact["name"] for fact in facts}
     }
-    assert found == FORK_FIELDS
+    assert added_fields == FORK_FIELDS

@@ -20,7 +20,7 @@ def test_nothing_given_is_written_and_float32_stays(name: str) -> None:
     rng = np.random.default_rng(1)
     rule = RULES[name]
     weights, gradient, *slots = np.abs(rng.standard_normal((2 + rule.n_slots, 5))).astype(np.float32)
-    given = [array.copy() for array in (weights, gradient, *slots)]
+    copies = [array.copy() for array in (weights, gradient, *slots)]
     request = UpdateRequest(
         ops=OPERATIONS,
         weights=weights,
@@ -31,8 +31,8 @@ def test_nothing_given_is_written_and_float32_stays(name: str) -> None:
         update=3,
         solver=replace(SOLVER, type=name),
     )
-    done = rule.compute_update(request)
-    assert len(done.slots) == rule.n_slots
-    assert {array.dtype for array in (done.step, *done.slots)} == {np.dtype(np.float32)}
-    assert all(np.array_equal(now, was) for now, was in zip((weights, gradient, *slots), given, strict=True))
-    assert not any(np.array_equal(after, before) for after, before in zip(done.slots, slots, strict=True))
+    update = rule.compute_update(request)
+    assert len(update.slots) == rule.n_slots
+    assert {array.dtype for array in (update.step, *update.slots)} == {np.dtype(np.float32)}
+    assert all(np.array_equal(now, was) for now, was in zip((weights, gradient, *slots), copies, strict=True))
+    assert not any(np.array_equal(new_slot, old_slot) for new_slot, old_slot in zip(update.slots, slots, strict=True))

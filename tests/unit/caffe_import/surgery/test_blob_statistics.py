@@ -19,16 +19,16 @@ def net_with_blobs(**layers: list[object]) -> caffe_pb2.NetParameter:
 
 
 def test_statistics_of_a_blob_by_hand() -> None:
-    (one,) = statistics(net_with_blobs(ip=[[[0, 2], [4, math.nan]]]))
-    assert (one.layer, one.layer_type, one.index, one.shape) == ("ip", "InnerProduct", 0, (2, 2))
-    assert (one.mean, one.smallest, one.largest) == (2, 0, 4)
-    assert one.std == pytest.approx(math.sqrt(8 / 3))
-    assert (one.zeros, one.n_not_finite) == (0.25, 1)
+    (row,) = statistics(net_with_blobs(ip=[[[0, 2], [4, math.nan]]]))
+    assert (row.layer, row.layer_type, row.index, row.shape) == ("ip", "InnerProduct", 0, (2, 2))
+    assert (row.mean, row.smallest, row.largest) == (2, 0, 4)
+    assert row.std == pytest.approx(math.sqrt(8 / 3))
+    assert (row.zeros, row.n_not_finite) == (0.25, 1)
 
 
 def test_a_blob_without_a_finite_value_has_statistics() -> None:
-    (one,) = statistics(net_with_blobs(ip=[[math.inf, math.nan]]))
-    assert (one.mean, one.std, one.n_not_finite) == (0, 0, 2)
+    (row,) = statistics(net_with_blobs(ip=[[math.inf, math.nan]]))
+    assert (row.mean, row.std, row.n_not_finite) == (0, 0, 2)
 
 
 def test_equal_files_do_not_differ() -> None:

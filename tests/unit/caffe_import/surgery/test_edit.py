@@ -16,46 +16,46 @@ MODEL = FILES / "current.caffemodel"
 
 
 def blobs_after(edits: Edits, tmp_path: Path, source: Path = MODEL, suffix: str = ".caffemodel"):
-    net, told = edited(read_weights(source), edits, where="m")
+    net, messages = edited(read_weights(source), edits, where="m")
     write_weights(tmp_path / f"new{suffix}", net)
-    return read_caffemodel(tmp_path / f"new{suffix}"), told
+    return read_caffemodel(tmp_path / f"new{suffix}"), messages
 
 
 @pytest.mark.parametrize("source", [MODEL, FILES / "current.caffemodel.h5", FILES / "v0_legacy.caffemodel"])
 @pytest.mark.parametrize("suffix", [".caffemodel", ".caffemodel.h5"])
 def test_layers_are_renamed_dropped_and_taken_from_another_file(tmp_path: Path, source: Path, suffix: str) -> None:
-    before, other = read_caffemodel(source), read_caffemodel(FILES / "double_extra_layer.caffemodel")
-    names = [name for name, blobs in before.items() if blobs]
+    old_blobs, other = read_caffemodel(source), read_caffemodel(FILES / "double_extra_layer.caffemodel")
+    names = [name for name, blobs in old_blobs.items() if blobs]
     first, second = names[0], names[1]
     edits = Edits(
         drops=[second],
         renames={first: "fresh"},
         copies=[LayerCopy(FILES / "double_extra_layer.caffemodel", "somewhere_else", "extra")],
     )
-    after, told = blobs_after(edits, tmp_path, source, suffix)
-    assert {name for name, blobs in after.items() if blobs} == {*names, "fresh", "extra"} - {first, second}
-    for mine, theirs in zip(after["fresh"], before[first], strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    for mine, theirs in zip(after["extra"], other["somewhere_else"], strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    assert [line.split()[0] for line in told] == ["dropped", "renamed", "added"]
+    new_blobs, messages = blobs_after(edits, tmp_path, source, suffix)
+    assert {name for name, blobs in new_blobs.items() if blobs} == {*names, "fresh", "extra"} - {first, second}
+    for mine, source_blob in zip(new_blobs["fresh"], old_blobs[first], strict=True):
+        np.testing.assert_array_equal(mine, source_blob)
+    for mine, source_blob in zip(new_blobs["extra"], other["somewhere_else"], strict=True):
+        np.testing.assert_array_equal(mine, source_blob)
+    assert [line.split()[0] for line in messages] == ["dropped", "renamed", "added"]
 
 
 def test_two_layers_swap_their_names(tmp_path: Path) -> None:
-    before = read_caffemodel(MODEL)
-    one, other = [name for name, blobs in before.items() if blobs][:2]
-    after, _ = blobs_after(Edits(renames={one: other, other: one}), tmp_path)
-    np.testing.assert_array_equal(after[one][0], before[other][0])
-    np.testing.assert_array_equal(after[other][0], before[one][0])
+    old_blobs = read_caffemodel(MODEL)
+    first, other = [name for name, blobs in old_blobs.items() if blobs][:2]
+    new_blobs, _ = blobs_after(Edits(renames={first: other, other: first}), tmp_path)
+    np.testing.assert_array_equal(new_blobs[first][0], old_blobs[other][0])
+    np.testing.assert_array_equal(new_blobs[other][0], old_blobs[first][0])
 
 
 def test_a_layer_gives_up_its_blobs_for_those_of_another(tmp_path: Path) -> None:
-    before = read_caffemodel(MODEL)
-    one, other = [name for name, blobs in before.items() if blobs][:2]
-    after, told = blobs_after(Edits(copies=[LayerCopy(MODEL, one, other)]), tmp_path)
-    np.testing.assert_array_equal(after[other][0], before[one][0])
-    assert list(after) == list(before)
-    assert told[0].startswith(f'replaced "{other}" (')
+    old_blobs = read_caffemodel(MODEL)
+    first, other = [name for name, blobs in old_blobs.items() if blobs][:2]
+    new_blobs, messages = blobs_after(Edits(copies=[LayerCopy(MODEL, first, other)]), tmp_path)
+    np.testing.assert_array_equal(new_blobs[other][0], old_blobs[first][0])
+    assert list(new_blobs) == list(old_blobs)
+    assert messages[0].startswith(f'replaced "{other}" (')
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_a_layer_gives_up_its_blobs_for_those_of_another(tmp_path: Path) -> None
     ],
 )
 def test_what_cannot_be_done_is_told(edits: Edits, message: str) -> None:
-    before = read_weights(MODEL)
-    untouched = before.SerializeToString()
+    model = read_weights(MODEL)
+    untouched = model.SerializeToString()
     with pytest.raises(WeightsError) as caught:
-        edited(before, edits, where="m")
+        edited(model, edits, where="m")
     assert message in str(caught.value)
-    assert before.SerializeToString() == untouched
+    assert model.SerializeToString() == untouched

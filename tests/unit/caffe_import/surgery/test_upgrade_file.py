@@ -25,10 +25,10 @@ UPGRADED = sorted(UPGRADE.glob("*.upgraded.prototxt"))
 def test_a_text_is_what_caffes_tool_made_of_it(upgraded: Path, tmp_path: Path) -> None:
     name = upgraded.name.replace(".upgraded", "")
     source = next(path for path in (UPGRADE / name, FIXTURES / "caffe" / "nets" / name) if path.exists())
-    found = upgrade_file(source, tmp_path / "new.prototxt")
+    upgraded_file = upgrade_file(source, tmp_path / "new.prototxt")
     is_solver = name.startswith("solver")
-    assert found.kind == ("solver" if is_solver else "net")
-    assert bool(found.steps) == (not name.startswith("current"))
+    assert upgraded_file.kind == ("solver" if is_solver else "net")
+    assert bool(upgraded_file.steps) == (not name.startswith("current"))
     message = caffe_pb2.SolverParameter() if is_solver else caffe_pb2.NetParameter()
     expected = type(message)()
     text_format.Parse(upgraded.read_text(), expected)
@@ -41,9 +41,9 @@ def test_a_text_is_what_caffes_tool_made_of_it(upgraded: Path, tmp_path: Path) -
 @pytest.mark.parametrize("suffix", [".caffemodel", ".caffemodel.h5"])
 def test_weights_are_those_that_caffe_had_after_loading(name: str, suffix: str, tmp_path: Path) -> None:
     output = tmp_path / f"new{suffix}"
-    found = upgrade_file(FILES / f"{name}.caffemodel", output)
-    assert found.kind == "weights"
-    assert bool(found.steps) == ("legacy" in name)
+    upgraded = upgrade_file(FILES / f"{name}.caffemodel", output)
+    assert upgraded.kind == "weights"
+    assert bool(upgraded.steps) == ("legacy" in name)
     recorded = np.load(FILES / f"{name}.caffemodel.npz")
     net = build_net_spec(read_net(FILES / "model_net.prototxt"), phase="TEST")
     vector = np.full(net.params.n_params, 0.25, np.float32)
@@ -61,8 +61,8 @@ def test_what_a_shared_blob_in_hdf5_lacks_the_binary_form_needs(tmp_path: Path) 
     source = FILES / "shared_net.caffemodel.h5"
     upgrade_file(source, tmp_path / "new.caffemodel.h5")
     for name, blobs in read_caffemodel(source).items():
-        for one, other in zip(blobs, read_caffemodel(tmp_path / "new.caffemodel.h5")[name], strict=True):
-            np.testing.assert_array_equal(one, other)
+        for blob, other in zip(blobs, read_caffemodel(tmp_path / "new.caffemodel.h5")[name], strict=True):
+            np.testing.assert_array_equal(blob, other)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\x01\x02 nothing", b"layer { name: 1 "])

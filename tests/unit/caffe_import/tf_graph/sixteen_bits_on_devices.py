@@ -70,19 +70,19 @@ def ran(plan: ComputePlan, devices: tuple[str, ...]) -> Ran:
     return first, *function.run(begin, n_steps=8, feeds=feeds, **options)
 
 
-def compared(found: Ran, expected: Ran) -> dict[str, Any]:
-    first, state, outputs = found
-    _, whole, theirs = expected
+def compared(placed: Ran, expected: Ran) -> dict[str, Any]:
+    first, state, outputs = placed
+    _, plain_state, plain_outputs = expected
     weights = np.concatenate(
         [
             np.arange(e.offset, e.stop) for e in SMALL.params.entries if e.kind == "weight"
         ]  # statistics are a replica's own
     )
-    moved = np.linalg.norm((whole.params_view() - START)[weights])
+    moved = np.linalg.norm((plain_state.params_view() - START)[weights])
     carried = [np.asarray(first.layer_state[name]) for name in sorted(first.layer_state)]
     return {
-        "difference": float(np.linalg.norm((state.params_view() - whole.params_view())[weights]) / moved),
-        "losses": float(np.max(np.abs(outputs.losses / theirs.losses - 1))),
+        "difference": float(np.linalg.norm((state.params_view() - plain_state.params_view())[weights]) / moved),
+        "losses": float(np.max(np.abs(outputs.losses / plain_outputs.losses - 1))),
         "begun": None if outputs.scales is None else outputs.scales.begun.tolist(),
         "made": None if outputs.scales is None else outputs.scales.updated.tolist(),
         "updates": state.updates,
@@ -94,13 +94,13 @@ if __name__ == "__main__":
     set_up_devices("cpu", 2, n_threads=1)
     results: dict[str, Any] = {}
     for argument in sys.argv[1:]:
-        name, _, alone = argument.partition(":")
+        name, _, only_plan = argument.partition(":")
         precision = cast(Precision, name)
-        one = ran(ComputePlan(precision=precision), ())
-        results[precision] = {"plain": compared(one, one)}
+        plain = ran(ComputePlan(precision=precision), ())
+        results[precision] = {"plain": compared(plain, plain)}
         for plan_name, plan in PLANS.items():
-            if plan_name == (alone or plan_name):
+            if plan_name == (only_plan or plan_name):
                 devices = DEVICES[: plan.n_devices] if plan.n_devices > 1 else ()
-                found = ran(replace(plan, precision=precision), devices)
-                results[precision][plan_name] = compared(found, one)
+                placed = ran(replace(plan, precision=precision), devices)
+                results[precision][plan_name] = compared(placed, plain)
     sys.stdout.write(json.dumps(results))

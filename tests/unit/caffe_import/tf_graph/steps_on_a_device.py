@@ -65,8 +65,8 @@ def calls(function: TrainFunction, state: TrainState, first: int, n_calls: int) 
 
 def in_parts(function: TrainFunction, state: TrainState) -> TrainState:
     batch = feeds(function.solver.iter_size, seed=99)
-    state, found = function.gradient(state, step=90, seed=7, worker=0, feeds=batch)
-    return function.apply(state, found.gradient, step=90, rate_scale=1.0)[0]
+    state, result = function.gradient(state, step=90, seed=7, worker=0, feeds=batch)
+    return function.apply(state, result.gradient, step=90, rate_scale=1.0)[0]
 
 
 def compare(text: str) -> dict[str, Any]:
@@ -84,17 +84,17 @@ def compare(text: str) -> dict[str, Any]:
         state = calls(function, state, 1, 2)
         later, reports = list(copies.to_device), list(copies.to_host)
     with counted_copies() as reading:
-        found = state.params_view()
+        params = state.params_view()
         history = state.history_view()
     parts = in_parts(function, state).params_view()
     return {
-        "is_same": bool(np.array_equal(found, expected.params_view()))
+        "is_same": bool(np.array_equal(params, expected.params_view()))
         and bool(np.array_equal(history, expected.history_view()))
         and bool(np.array_equal(parts, in_parts(plain, expected).params_view())),
         "stays": all(is_on(blob, DEVICE) for slot in state.history for blob in slot) and is_on(state.params, DEVICE),
         "sent": copies.sent,
         "n_traces": function.count_traces,
-        "param_bytes": found.nbytes,
+        "param_bytes": params.nbytes,
         "feed_bytes": [part.nbytes for part in feeds(N_STEPS * solver.iter_size, 0).values()],
         "first_to_device": first,
         "later_to_device": later,

@@ -43,24 +43,24 @@ def test_entries_are_caffes_blobs_in_order() -> None:
 
 def test_loss_is_weight_times_the_sum_of_the_top() -> None:
     net = net_of(INPUT + product("a", "x") + reduction("a"))
-    found = passes(net, W.reshape(-1), x=X)
-    assert found.loss == pytest.approx(2 * (X @ W.T).sum(), rel=1e-5)
+    result = passes(net, W.reshape(-1), x=X)
+    assert result.loss == pytest.approx(2 * (X @ W.T).sum(), rel=1e-5)
 
 
 def test_gradients_of_a_shared_blob_add_up() -> None:
     share = 'param { name: "w" }'
     net = net_of(INPUT + product("a", "x", options=share) + product("b", "a", options=share) + reduction("b"))
-    found = passes(net, W.reshape(-1), x=X)
+    result = passes(net, W.reshape(-1), x=X)
     ones = np.full((2, 3), 2.0)
     expected = ones.T @ (X @ W.T) + (ones @ W).T @ X
-    np.testing.assert_allclose(found.param_gradients.reshape(3, 3), expected, rtol=1e-5)
+    np.testing.assert_allclose(result.param_gradients.reshape(3, 3), expected, rtol=1e-5)
 
 
 def test_frozen_blob_takes_no_gradient_but_passes_it_on() -> None:
     net = net_of(INPUT + product("a", "x") + product("b", "a", options="param { lr_mult: 0 }") + reduction("b"))
-    found = passes(net, np.concatenate([W.reshape(-1), W.reshape(-1)]), x=X)
-    assert found.param_gradients[:9].any()
-    assert not found.param_gradients[9:].any()
+    result = passes(net, np.concatenate([W.reshape(-1), W.reshape(-1)]), x=X)
+    assert result.param_gradients[:9].any()
+    assert not result.param_gradients[9:].any()
 
 
 def test_propagate_down_false_cuts_at_the_consumer_only() -> None:
@@ -85,9 +85,9 @@ def test_labels_take_no_gradient() -> None:
         "input_param { shape { dim: 2 dim: 3 } shape { dim: 2 } } }"
         'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "x" bottom: "y" top: "loss" }'
     )
-    found = passes(net, np.zeros(0, np.float32), x=X, y=np.float32([0, 2]))
-    assert found.blob_gradients["y"] is None
-    assert found.blob_gradients["x"] is not None
+    result = passes(net, np.zeros(0, np.float32), x=X, y=np.float32([0, 2]))
+    assert result.blob_gradients["y"] is None
+    assert result.blob_gradients["x"] is not None
 
 
 def test_in_place_layers_leave_the_last_content() -> None:
@@ -99,8 +99,8 @@ def test_in_place_layers_leave_the_last_content() -> None:
 def test_two_random_layers_draw_different_numbers() -> None:
     text = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 1000 } } }'
     text += "".join(f'layer {{ name: "d{i}" type: "Dropout" bottom: "x" top: "d{i}" }}' for i in (1, 2))
-    found = passes(net_of(text), np.zeros(0, np.float32), x=np.ones((1, 1000), np.float32))
-    assert 0.4 < (found.blobs["d1"] == found.blobs["d2"]).mean() < 0.6
+    result = passes(net_of(text), np.zeros(0, np.float32), x=np.ones((1, 1000), np.float32))
+    assert 0.4 < (result.blobs["d1"] == result.blobs["d2"]).mean() < 0.6
 
 
 def test_type_without_emitter_is_refused_before_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +130,6 @@ def test_layer_state_starts_at_zero_under_layer_and_name() -> None:
 
 def test_a_layers_own_phase_goes_before_the_nets() -> None:
     dropout = 'layer {{ name: "{0}" type: "Dropout" bottom: "x" top: "{0}" {1} }}'
-    found = passes(net_of(INPUT + dropout.format("net", "") + dropout.format("own", "phase: TEST")), W[:0], x=X)
-    assert found.blobs["own"].tolist() == X.tolist()
-    assert set(np.unique(found.blobs["net"] / X)) <= {0.0, 2.0}
+    result = passes(net_of(INPUT + dropout.format("net", "") + dropout.format("own", "phase: TEST")), W[:0], x=X)
+    assert result.blobs["own"].tolist() == X.tolist()
+    assert set(np.unique(result.blobs["net"] / X)) <= {0.0, 2.0}

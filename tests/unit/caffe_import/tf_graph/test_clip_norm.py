@@ -88,11 +88,13 @@ def test_a_frozen_blob_counts_in_the_norm_only_under_force_backward(*, forced: b
     of_low, of_high = slow_gradients(params, images[0])
     counted = [of_low, of_high] if forced else [of_high]
     norm = sqrt(sum(float(np.sum(np.square(g, dtype=np.float64))) for g in counted))
-    after, found = one_step(net, params, {"data": images}, "clip_gradients: 0.5")
-    assert found == pytest.approx(norm, rel=1e-5)
-    np.testing.assert_array_equal(after[: HIDDEN * INPUTS], params[: HIDDEN * INPUTS])  # the rate is 0 all the same
+    new_params, clipped_norm = one_step(net, params, {"data": images}, "clip_gradients: 0.5")
+    assert clipped_norm == pytest.approx(norm, rel=1e-5)
+    np.testing.assert_array_equal(
+        new_params[: HIDDEN * INPUTS], params[: HIDDEN * INPUTS]
+    )  # the rate is 0 all the same
     expected = params[HIDDEN * INPUTS :] - of_high * 0.5 / norm
-    np.testing.assert_allclose(after[HIDDEN * INPUTS :], expected, rtol=1e-5)
+    np.testing.assert_allclose(new_params[HIDDEN * INPUTS :], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +105,10 @@ def test_each_user_of_a_shared_blob_goes_by_its_own_lr_mult(owner: str, sharer: 
     feeds = {"x": random(1, N, INPUTS), "y": random(1, N, INPUTS, seed=1)}
     gradient = sum(feeds[name][0].sum(axis=0) for name in counted)
     params = random(INPUTS, seed=2)
-    after, norm = one_step(net, params, feeds)
+    new_params, norm = one_step(net, params, feeds)
     assert norm == pytest.approx(float(np.linalg.norm(gradient)), rel=1e-5)
     rate = 1 if len(counted) == 2 else 0  # one explicit lr_mult holds for the blob
-    np.testing.assert_allclose(after, params - rate * gradient, rtol=1e-5)
+    np.testing.assert_allclose(new_params, params - rate * gradient, rtol=1e-5)
 
 
 def finite_differences(net: NetSpec, params: np.ndarray, feeds: dict[str, np.ndarray]) -> np.ndarray:
@@ -126,11 +128,11 @@ def test_a_frozen_lstm_over_learning_layers_counts_in_the_norm() -> None:
     feeds = {"data": random(1, 3, 1, 2), "cont": np.ones((1, 3, 1), np.float32)}
     net = net_of(FROZEN_LSTM % 1)
     params = random(net.params.n_params, seed=1)
-    after, norm = one_step(net, params, feeds)
+    new_params, norm = one_step(net, params, feeds)
     slopes = finite_differences(net, params, feeds)
     assert norm == pytest.approx(float(np.linalg.norm(slopes)), rel=2e-3)  # the differences' own error
     assert norm > 1.05 * float(np.linalg.norm(slopes[:2]))  # the LSTM's share is there
-    np.testing.assert_array_equal(after[2:], params[2:])
+    np.testing.assert_array_equal(new_params[2:], params[2:])
 
 
 def test_an_lstm_with_nothing_to_learn_at_or_below_it_has_no_backward_pass() -> None:
@@ -149,6 +151,6 @@ def test_a_clip_of_zero_stops_training_and_a_negative_one_is_none() -> None:
 
 def test_of_several_passes_a_parameter_layer_takes_the_last_ones_gradient() -> None:
     feeds = {"data": random(2, 3)}
-    after, norm = one_step(net_of(PARAMETER), np.zeros(3, np.float32), feeds, "iter_size: 2")
-    np.testing.assert_allclose(after, -feeds["data"][1] / 2, rtol=1e-6)
+    new_params, norm = one_step(net_of(PARAMETER), np.zeros(3, np.float32), feeds, "iter_size: 2")
+    np.testing.assert_allclose(new_params, -feeds["data"][1] / 2, rtol=1e-6)
     assert norm == pytest.approx(float(np.linalg.norm(feeds["data"][1])), rel=1e-5)

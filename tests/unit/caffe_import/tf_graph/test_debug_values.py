@@ -76,13 +76,13 @@ def expected_lines(weights: np.ndarray, bias: np.ndarray, batches: np.ndarray, r
     ]
 
 
-def same_but_for_the_last_digit(found: list[str], expected: list[str]) -> None:
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
-        for word, other in zip(ours.split(), theirs.split(), strict=True):
+def same_but_for_the_last_digit(lines: list[str], expected: list[str]) -> None:
+    assert len(lines) == len(expected)
+    for line, expected_line in zip(lines, expected, strict=True):
+        for word, other in zip(line.split(), expected_line.split(), strict=True):
             number_of, value = (text.strip("(),;") for text in (word, other))
             if word != other:
-                assert float(number_of) == pytest.approx(float(value), rel=1e-5), ours
+                assert float(number_of) == pytest.approx(float(value), rel=1e-5), line
 
 
 @pytest.mark.parametrize("iter_size", [1, 2])
@@ -98,10 +98,10 @@ def test_lines_equal_caffes_formulas(iter_size: int) -> None:
     state = function.initial_state(params)
     for step in range(2):
         feeds = {"data": batches[step * iter_size : (step + 1) * iter_size]}
-        before = state.params_view().copy()
+        old_params = state.params_view().copy()
         state, outputs = function.run(state, step=step, n_steps=1, rate_scale=1, seed=0, worker=0, feeds=feeds)
         assert outputs.debug is not None
-        expected = expected_lines(before[:9].reshape(3, 3), before[9:], feeds["data"], 0.5)
+        expected = expected_lines(old_params[:9].reshape(3, 3), old_params[9:], feeds["data"], 0.5)
         same_but_for_the_last_digit(outputs.debug.lines(net, 0), expected)
 
 
@@ -111,12 +111,12 @@ def test_a_step_in_two_parts_has_the_lines_of_its_passes() -> None:
     function = compile_training(net, solver, n_threads=1)
     state = function.initial_state(np.ones(net.params.n_params, np.float32))
     feeds = {"data": np.random.default_rng(0).normal(size=(1, 2, 3)).astype(np.float32)}
-    _, whole = function.run(state, step=0, n_steps=1, rate_scale=1, seed=0, worker=0, feeds=feeds)
+    _, outputs = function.run(state, step=0, n_steps=1, rate_scale=1, seed=0, worker=0, feeds=feeds)
     _, part = function.gradient(state, step=0, seed=0, worker=0, feeds=feeds)
-    assert whole.debug is not None
+    assert outputs.debug is not None
     assert part.debug is not None
     lines = part.debug.lines(net, 0)
-    assert lines == [line for line in whole.debug.lines(net, 0) if "[Update]" not in line]
+    assert lines == [line for line in outputs.debug.lines(net, 0) if "[Update]" not in line]
 
 
 def test_statistics_are_shown_as_the_pass_left_them_and_have_no_gradient() -> None:
@@ -158,8 +158,8 @@ def test_a_test_net_has_the_lines_of_its_forward_pass() -> None:
         forward.run(forward.prepared(params), {"data": data}, layer_state={})
         for forward in (compile_prepared_forward(net, n_threads=1, debug_info=shown) for shown in (True, False))
     ]
-    done = passes[0]
-    assert done.debug is not None
+    outputs = passes[0]
+    assert outputs.debug is not None
     # data 1; low 3 before and after ReLU; high 3 * 3 + 1; their sum
-    assert done.debug.tolist() == [1, 3, 1, 3, 10, 1, 1, 60]
+    assert outputs.debug.tolist() == [1, 3, 1, 3, 10, 1, 1, 60]
     assert passes[1].debug is None

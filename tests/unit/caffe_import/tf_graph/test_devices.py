@@ -44,20 +44,20 @@ json.dump(found, sys.stdout)
 
 
 def test_a_cpu_is_split_once_and_what_comes_too_late_is_refused() -> None:
-    done = subprocess.run([sys.executable, "-c", SPLIT], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert found["ready"] == ["cpu", [f"/device:CPU:{k}" for k in range(3)], True]
-    assert found["ran_on"] == "CPU:2"
-    assert found["threads"] == 2
-    assert found["kernels"] == 3  # or the devices would compute one after the other
-    assert found["again"] == ["/device:CPU:0", "/device:CPU:1"]
-    assert found["cpu"].startswith(
+    completed = subprocess.run([sys.executable, "-c", SPLIT], capture_output=True, text=True, check=True)
+    results = json.loads(completed.stdout)
+    assert results["ready"] == ["cpu", [f"/device:CPU:{k}" for k in range(3)], True]
+    assert results["ran_on"] == "CPU:2"
+    assert results["threads"] == 2
+    assert results["kernels"] == 3  # or the devices would compute one after the other
+    assert results["again"] == ["/device:CPU:0", "/device:CPU:1"]
+    assert results["cpu"].startswith(
         "this process was to compute on 4 logical devices of the CPU, but TensorFlow is already running in it with"
         " /device:CPU:0, /device:CPU:1, /device:CPU:2 ("
     )
-    assert found["cpu"].endswith("; start a fresh process")
-    assert found["gpu"].startswith("devices=gpu: TensorFlow sees no GPU in this process, 1 needed (TensorFlow ")
-    assert found["gpu"].endswith("; give the worker its GPUs, or use devices=cpu")
+    assert results["cpu"].endswith("; start a fresh process")
+    assert results["gpu"].startswith("devices=gpu: TensorFlow sees no GPU in this process, 1 needed (TensorFlow ")
+    assert results["gpu"].endswith("; give the worker its GPUs, or use devices=cpu")
 
 
 @dataclass

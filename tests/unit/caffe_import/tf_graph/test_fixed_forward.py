@@ -44,10 +44,10 @@ def text(options: str, *, tops: tuple[str, str, str] = ("c", "c", "c"), bias: st
 def params_of(net: NetSpec, seed: int = 1) -> np.ndarray:
     rng = np.random.default_rng(seed)
     vector = rng.normal(size=net.params.n_params).astype(np.float32)
-    known = {"bn[0]": MEANS, "bn[1]": VARIANCES, "bn[2]": WEIGHT, "scale[0]": FACTORS, "scale[1]": BIASES}
+    values = {"bn[0]": MEANS, "bn[1]": VARIANCES, "bn[2]": WEIGHT, "scale[0]": FACTORS, "scale[1]": BIASES}
     for name, view in net.params.views(vector).items():
-        if name in known:
-            view[...] = known[name]
+        if name in values:
+            view[...] = values[name]
     return vector
 
 

@@ -71,8 +71,8 @@ def kernels(net: NetSpec, layer: str, plan: ComputePlan = PLAIN, *, is_tapped: b
         return {operation.type for operation in graph.get_operations() if operation.name.startswith(f"{layer}/")}
 
 
-def assert_near(ours: np.ndarray, theirs: np.ndarray) -> None:
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=_ROUNDING * np.abs(theirs).max())
+def assert_near(computed: np.ndarray, reference: np.ndarray) -> None:
+    np.testing.assert_allclose(computed, reference, rtol=0, atol=_ROUNDING * np.abs(reference).max())
 
 
 TOPS = {"own_tops": ("b", "s"), "in_place": ("x", "x"), "scale_in_place": ("b", "b")}
@@ -91,11 +91,11 @@ def test_a_step_has_caffes_gradients_and_sums(tops: tuple[str, str], bias: str) 
     feeds = {"target": target[np.newaxis].astype(np.float32)}
     state, step = train.gradient(train.initial_state(parameter_vector(net)), step=0, seed=1, worker=0, feeds=feeds)
     assert step.loss == pytest.approx(np.sum((top - target) ** 2) / 2 / SHAPE[0], rel=1e-5)
-    ours = net.params.views(step.gradient)
-    assert_near(ours["x[0]"], of_x)
-    assert_near(ours["scale[0]"], of_factors)
+    gradients = net.params.views(step.gradient)
+    assert_near(gradients["x[0]"], of_x)
+    assert_near(gradients["scale[0]"], of_factors)
     if bias == "true":
-        assert_near(ours["scale[1]"], of_biases)
+        assert_near(gradients["scale[1]"], of_biases)
     m = x.size // SHAPE[1]
     moved = net.params.views(np.asarray(state.params_view()))
     assert_near(moved["bn[0]"], FRACTION * SUMS[0] + means)
@@ -154,12 +154,12 @@ FROZEN = "use_global_stats: true"
 def test_segments_and_devices_between_the_two_keep_two_kernels(options: str) -> None:
     net = net_of(normalised_net(options=options))
     names = [layer.name for layer in net.layers]
-    apart = [
+    unfused_plans = [
         ComputePlan(recompute=(("bn",), ("scale",))),
         ComputePlan(recompute=(("x", "bn"),)),
         ComputePlan(placement=Placement(2, {name: int(name in ("scale", "loss")) for name in names})),
     ]
-    for plan in apart:
+    for plan in unfused_plans:
         assert {"Mul", "BiasAdd"} <= kernels(net, "scale", plan)
     together = [
         ComputePlan(recompute=(("bn", "scale"),)),
@@ -196,7 +196,7 @@ def test_recomputed_segments_give_the_plain_numbers(segments: tuple[tuple[str, .
             train.initial_state(parameter_vector(net)), step=0, n_steps=2, rate_scale=1.0, seed=3, worker=0, feeds=feeds
         )
         results.append((np.asarray(state.params_view()), outputs.losses))
-    (plain, losses), (again, losses_again) = results
-    assert_near(again, plain)
+    (plain, losses), (recomputed, losses_again) = results
+    assert_near(recomputed, plain)
     assert_near(losses_again, losses)
     assert not np.array_equal(plain, parameter_vector(net))

@@ -41,40 +41,40 @@ def times() -> NetTimes:
 
 
 def by_name(times: NetTimes) -> dict[str, LayerTime]:
-    return {one.layer: one for one in times.layers}
+    return {row.layer: row for row in times.layers}
 
 
 def test_every_layer_has_its_row_in_order(times: NetTimes) -> None:
     names = ["data", "big one", "big_one", "split", "big_one/1x1", "gradients", "loss"]
-    assert [one.layer for one in times.layers] == names
+    assert [row.layer for row in times.layers] == names
     assert times.n_passes == 3
 
 
 def test_layers_with_parameters_take_time_both_ways(times: NetTimes) -> None:
-    found = by_name(times)
+    rows = by_name(times)
     for name in ("big one", "split", "big_one/1x1", "gradients", "loss"):
-        assert found[name].forward_ms > 0, name
-        assert found[name].backward_ms > 0, name
-    assert (found["data"].forward_ms, found["data"].backward_ms) == (0, 0)
+        assert rows[name].forward_ms > 0, name
+        assert rows[name].backward_ms > 0, name
+    assert (rows["data"].forward_ms, rows["data"].backward_ms) == (0, 0)
 
 
 def test_the_large_convolution_takes_the_most(times: NetTimes) -> None:
-    found = by_name(times)
-    rest = sum(one.forward_ms for one in times.layers) - found["big one"].forward_ms
-    assert found["big one"].forward_ms > rest  # 1,500 times the operations of all the others
-    assert times.other_ms < found["big one"].backward_ms
+    rows = by_name(times)
+    others_ms = sum(row.forward_ms for row in times.layers) - rows["big one"].forward_ms
+    assert rows["big one"].forward_ms > others_ms  # 1,500 times the operations of all the others
+    assert times.other_ms < rows["big one"].backward_ms
 
 
 def test_a_layer_in_another_ones_kernel_says_so(times: NetTimes) -> None:
     relu = by_name(times)["big_one"]
     assert (relu.forward_ms, relu.computed_with) == (0, "big one")
     assert relu.backward_ms > 0
-    assert [one.computed_with for one in times.layers if one.layer != "big_one"] == [""] * 6
+    assert [row.computed_with for row in times.layers if row.layer != "big_one"] == [""] * 6
 
 
 def test_a_net_without_a_loss_has_no_backward_pass() -> None:
     times = measured(NET[: NET.index('layer { name: "loss"')])
-    assert sum(one.backward_ms for one in times.layers) == 0
+    assert sum(row.backward_ms for row in times.layers) == 0
     assert by_name(times)["gradients"].forward_ms > 0
 
 

@@ -22,7 +22,7 @@ layer { name: "relu" type: "ReLU" bottom: "a" top: "b" }
 
 
 @pytest.mark.parametrize(
-    ("said", "layer"),
+    ("message", "layer"),
     [
         ("OOM when allocating tensor with shape[2]\n\t [[{{node fire2/relu/Relu}}]]", "fire2/relu"),
         ("[[{{node relu/Relu}}]]", "relu"),
@@ -31,12 +31,12 @@ layer { name: "relu" type: "ReLU" bottom: "a" top: "b" }
         ("[[{{node while/body/_1/while/mul_47}}]]", None),
     ],
 )
-def test_the_layer_is_found_by_its_operations_names(said: str, layer: str | None) -> None:
-    assert exhausted_layer(tf.errors.ResourceExhaustedError(None, None, said), NET) == layer
+def test_the_layer_is_found_by_its_operations_names(message: str, layer: str | None) -> None:
+    assert exhausted_layer(tf.errors.ResourceExhaustedError(None, None, message), NET) == layer
 
 
 def test_what_was_wanted_is_one_line() -> None:
-    said = "Graph execution error:\n\nOOM when allocating tensor with shape[7] and type float on CPU:0\nHint: more"
-    error = tf.errors.ResourceExhaustedError(None, None, said)
+    message = "Graph execution error:\n\nOOM when allocating tensor with shape[7] and type float on CPU:0\nHint: more"
+    error = tf.errors.ResourceExhaustedError(None, None, message)
     assert wanted_memory(error) == "OOM when allocating tensor with shape[7] and type float on CPU:0"
     assert wanted_memory(MemoryError()) == "MemoryError"

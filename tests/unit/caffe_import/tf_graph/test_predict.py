@@ -53,7 +53,7 @@ SCOPES: list[str] = []
 
 
 @python_layer(module="tests_of_predict", name="Seen")
-class Seen:
+class Recorder:
     """Keeps the name of the operation that it makes."""
 
     def setup(self, param_str: str, bottom_shapes: tuple[tuple[int, ...], ...]) -> None: ...
@@ -71,13 +71,13 @@ class Seen:
     [("ip", "ip"), ("inception_3a/1x1", "inception_3a/1x1"), ("_fc 6 (new)/", "fc_6_new"), ("_", "Python")],
 )
 def test_operations_carry_the_name_of_their_layer(name: str, scope: str) -> None:
-    seen = f"""
+    net_text = f"""
     layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: 2 dim: 3 }} }} }}
     layer {{ name: "{name}" type: "Python" bottom: "x" top: "y"
              python_param {{ module: "tests_of_predict" layer: "Seen" }} }}
     """
     SCOPES.clear()
-    compile_forward(build_net_spec(parse_net(seen), phase="TEST"), n_threads=1)(np.zeros(0, np.float32), {"x": X})
+    compile_forward(build_net_spec(parse_net(net_text), phase="TEST"), n_threads=1)(np.zeros(0, np.float32), {"x": X})
     assert set(SCOPES) == {f"{scope}/Identity:0"}
 
 

@@ -36,13 +36,13 @@ def gradients_of(net, params, feeds, position, source="data", result="prob"):
     return function, function(params, feeds, np.full(feeds[source].shape[0], position))
 
 
-def by_differences(score, values, places):
+def by_differences(score, values, indices):
     """Return the central difference quotients of ``score`` at some places of ``values``."""
     quotients = []
-    for place in places:
+    for index in indices:
         shifted = [values.copy(), values.copy()]
         for array, sign in zip(shifted, (1, -1), strict=True):
-            array[place] += sign * STEP
+            array[index] += sign * STEP
         quotients.append((score(shifted[0]) - score(shifted[1])) / (2 * STEP))
     return np.array(quotients)
 
@@ -64,14 +64,14 @@ def test_the_gradient_of_a_score_with_respect_to_the_data_is_the_difference_quot
         return float(forward(params, {**feeds, "data": data})["scores"].reshape(-1, N_CLASSES)[0, 2])
 
     assert gradients.scores == pytest.approx([score(feeds["data"])], rel=1e-4)
-    places = some_places(feeds["data"].shape)
-    quotients = by_differences(score, feeds["data"], places)
-    found = np.array([gradients.source[place] for place in places])
+    indices = some_places(feeds["data"].shape)
+    quotients = by_differences(score, feeds["data"], indices)
+    computed = np.array([gradients.source[index] for index in indices])
     scale = np.abs(gradients.source).max()
     assert scale > 0
     # A kink of ReLU or a change of the maximum between the two points moves a quotient; most places have neither.
-    assert np.median(np.abs(found - quotients)) < 0.01 * scale
-    assert np.mean(np.abs(found - quotients) < 0.1 * scale) > 0.7
+    assert np.median(np.abs(computed - quotients)) < 0.01 * scale
+    assert np.mean(np.abs(computed - quotients) < 0.1 * scale) > 0.7
 
 
 CONVOLUTIONS = """

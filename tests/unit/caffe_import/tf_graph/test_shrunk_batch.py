@@ -14,7 +14,7 @@ from caffe_import.tf_graph.train_step import compile_training
 
 pytestmark = pytest.mark.tf
 
-KEPT = np.array([1, 0, 1, 1, 0], bool)
+IS_KEPT = np.array([1, 0, 1, 1, 0], bool)
 SHAPE = (4, 6, 6)
 
 LAYERS = {
@@ -81,28 +81,28 @@ def filtered_net(n: int, layers: str, *, is_filtered: bool) -> NetSpec:
 def compare_with_plain_batch(layers: str) -> None:
     rng = np.random.default_rng(1)
     fed = {
-        "x0": rng.normal(size=(KEPT.size, *SHAPE)),
-        "l0": rng.integers(0, 3, KEPT.size),
-        "z0": rng.uniform(size=(KEPT.size, 3)),
-        "keep": KEPT,
+        "x0": rng.normal(size=(IS_KEPT.size, *SHAPE)),
+        "l0": rng.integers(0, 3, IS_KEPT.size),
+        "z0": rng.uniform(size=(IS_KEPT.size, 3)),
+        "keep": IS_KEPT,
     }
     fed = {name: np.asarray(values, np.float32) for name, values in fed.items()}
     shrunk, plain = (
         filtered_net(n, layers, is_filtered=is_filtered)
-        for n, is_filtered in ((KEPT.size, True), (int(KEPT.sum()), False))
+        for n, is_filtered in ((IS_KEPT.size, True), (int(IS_KEPT.sum()), False))
     )
     params = rng.normal(size=plain.params.n_params).astype(np.float32)
-    ours, theirs = (
+    filtered, reduced = (
         run_passes(net, params, feeds, layer_state=initial_layer_state(net), top_gradients={})
-        for net, feeds in ((shrunk, fed), (plain, {name: values[KEPT] for name, values in fed.items()}))
+        for net, feeds in ((shrunk, fed), (plain, {name: values[IS_KEPT] for name, values in fed.items()}))
     )
     for name in plain.layers[-1].tops:
-        assert ours.blobs[name].shape == theirs.blobs[name].shape
-        np.testing.assert_allclose(ours.blobs[name], theirs.blobs[name], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(ours.param_gradients, theirs.param_gradients, rtol=1e-4, atol=1e-5)
-    arrived = theirs.blob_gradients["x0"]
-    if arrived is not None and ours.blob_gradients["x0"] is not None:
-        np.testing.assert_allclose(ours.blob_gradients["x0"][KEPT], arrived, rtol=1e-4, atol=1e-5)
+        assert filtered.blobs[name].shape == reduced.blobs[name].shape
+        np.testing.assert_allclose(filtered.blobs[name], reduced.blobs[name], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(filtered.param_gradients, reduced.param_gradients, rtol=1e-4, atol=1e-5)
+    arrived = reduced.blob_gradients["x0"]
+    if arrived is not None and filtered.blob_gradients["x0"] is not None:
+        np.testing.assert_allclose(filtered.blob_gradients["x0"][IS_KEPT], arrived, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("layer_type", sorted(LAYERS))
@@ -128,22 +128,22 @@ def test_loss_behind_filter(layer_type: str) -> None:
 def test_training_reports_rows_of_nan_for_dropped_samples(iter_size: int) -> None:
     loss = 'layer { name: "n" type: "SoftmaxWithLoss" bottom: "y" bottom: "l" top: "loss" }'
     unread = 'layer { name: "o" type: "Power" bottom: "l" top: "kept" }'
-    net = filtered_net(KEPT.size, f"{SCORES} {loss} {unread}", is_filtered=True)
+    net = filtered_net(IS_KEPT.size, f"{SCORES} {loss} {unread}", is_filtered=True)
     solver = solver_spec(parse_solver(f'base_lr: 0.1 lr_policy: "fixed" max_iter: 9 iter_size: {iter_size}'))
     function = compile_training(net, solver, n_threads=1)
     rng, n = np.random.default_rng(1), 2 * iter_size
-    keep = np.tile(KEPT, (n, 1)).astype(np.float32)
+    keep = np.tile(IS_KEPT, (n, 1)).astype(np.float32)
     keep[-1] = 1
     fed = {
-        "x0": rng.normal(size=(n, KEPT.size, *SHAPE)).astype(np.float32),
-        "l0": rng.integers(0, 3, (n, KEPT.size)).astype(np.float32),
-        "z0": np.zeros((n, KEPT.size, 3), np.float32),
+        "x0": rng.normal(size=(n, IS_KEPT.size, *SHAPE)).astype(np.float32),
+        "l0": rng.integers(0, 3, (n, IS_KEPT.size)).astype(np.float32),
+        "z0": np.zeros((n, IS_KEPT.size, 3), np.float32),
         "keep": keep,
     }
     start = function.initial_state(np.zeros(net.params.n_params, np.float32))
     _, outputs = function.run(start, step=0, n_steps=2, rate_scale=1.0, seed=0, worker=0, feeds=fed)
     assert np.isfinite(outputs.losses).all()
     first, last = outputs.outputs["kept"]
-    np.testing.assert_array_equal(first[:3], fed["l0"][iter_size - 1][KEPT])
+    np.testing.assert_array_equal(first[:3], fed["l0"][iter_size - 1][IS_KEPT])
     assert np.isnan(first[3:]).all()
     np.testing.assert_array_equal(last, fed["l0"][-1])

@@ -15,24 +15,24 @@ PLANS = ("recompute", "replicas", "placement", "split")
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def results() -> dict[str, Any]:
     return answer_of_module(MODULE, "float16", "bfloat16:replicas")
 
 
 @pytest.fixture(scope="module")
-def others() -> dict[str, Any]:
+def bfloat16_results() -> dict[str, Any]:
     return answer_of_module(MODULE, "bfloat16")
 
 
 @pytest.mark.parametrize(("precision", "plan"), [*(("float16", plan) for plan in PLANS), ("bfloat16", "replicas")])
-def test_a_plan_changes_no_number(found: dict[str, Any], precision: str, plan: str) -> None:
-    assert_no_number_is_changed(found[precision][plan], plan)
+def test_a_plan_changes_no_number(results: dict[str, Any], precision: str, plan: str) -> None:
+    assert_no_number_is_changed(results[precision][plan], plan)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("plan", PLANS)
-def test_a_plan_changes_no_number_in_bfloat16(others: dict[str, Any], plan: str) -> None:
-    assert_no_number_is_changed(others["bfloat16"][plan], plan)
+def test_a_plan_changes_no_number_in_bfloat16(bfloat16_results: dict[str, Any], plan: str) -> None:
+    assert_no_number_is_changed(bfloat16_results["bfloat16"][plan], plan)
 
 
 def assert_no_number_is_changed(ran: dict[str, Any], plan: str) -> None:
@@ -43,13 +43,13 @@ def assert_no_number_is_changed(ran: dict[str, Any], plan: str) -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_the_same_steps_are_skipped(found: dict[str, Any], plan: str) -> None:
-    ran, plain = found["float16"][plan], found["float16"]["plain"]
+def test_the_same_steps_are_skipped(results: dict[str, Any], plan: str) -> None:
+    ran, plain = results["float16"][plan], results["float16"]["plain"]
     assert plain["made"].count(False) > 2, "some steps must be skipped"
     assert plain["made"].count(True) == plain["updates"] > 1
     assert [ran[key] for key in ("begun", "made", "updates")] == [plain[key] for key in ("begun", "made", "updates")]
 
 
-def test_a_skipped_step_leaves_the_statistics_of_every_replica(found: dict[str, Any]) -> None:
-    assert found["float16"]["replicas"]["is_unmoved"]
-    assert not found["bfloat16"]["replicas"]["is_unmoved"]
+def test_a_skipped_step_leaves_the_statistics_of_every_replica(results: dict[str, Any]) -> None:
+    assert results["float16"]["replicas"]["is_unmoved"]
+    assert not results["bfloat16"]["replicas"]["is_unmoved"]

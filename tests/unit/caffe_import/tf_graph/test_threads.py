@@ -23,9 +23,9 @@ set_threads(2)
 
 
 def test_threads_are_set_once_and_a_later_change_is_said() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["3", "2"]
-    warnings = [line for line in done.stderr.splitlines() if "n_threads=" in line]
+    completed = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    assert completed.stdout.split() == ["3", "2"]
+    warnings = [line for line in completed.stderr.splitlines() if "n_threads=" in line]
     assert len(warnings) == 1
     assert warnings[0].startswith("n_threads=2 has no effect: TensorFlow is already running in this process with 3")
 

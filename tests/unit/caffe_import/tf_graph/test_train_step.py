@@ -142,9 +142,9 @@ def test_multipliers_scale_rate_and_decay() -> None:
 
 def test_frozen_blob_keeps_its_values_and_has_no_share_in_the_norm() -> None:
     function = softmax("weight_decay: 0.1", lr_mult=0, with_grad_norm=True)
-    before = first_state(function)
-    after, outputs = run_steps(function, before, batches(3))
-    assert after.params_view().tolist() == before.params_view().tolist()
+    old_state = first_state(function)
+    new_state, outputs = run_steps(function, old_state, batches(3))
+    assert new_state.params_view().tolist() == old_state.params_view().tolist()
     assert outputs.grad_norm is not None
     assert outputs.grad_norm.tolist() == [0.0, 0.0, 0.0]
 
@@ -164,40 +164,40 @@ def test_one_trace_serves_every_number_of_steps() -> None:
 def test_two_calls_equal_one_bit_for_bit(solver: str) -> None:
     function = softmax(solver)
     feeds = batches(7)
-    whole, _ = run_steps(function, first_state(function), feeds)
+    expected, _ = run_steps(function, first_state(function), feeds)
     state, _ = run_steps(function, first_state(function), {name: array[:3] for name, array in feeds.items()})
     state, _ = run_steps(function, state, {name: array[3:] for name, array in feeds.items()}, step=3)
-    assert np.array_equal(state.params_view(), whole.params_view())
-    assert np.array_equal(state.history_view(), whole.history_view())
-    assert state.updates == whole.updates == 7
+    assert np.array_equal(state.params_view(), expected.params_view())
+    assert np.array_equal(state.history_view(), expected.history_view())
+    assert state.updates == expected.updates == 7
 
 
 def test_run_leaves_the_given_state_alone() -> None:
     function = softmax("momentum: 0.9")
     params = np.arange(CLASSES * INPUTS, dtype=np.float32)
-    before = function.initial_state(params)
-    run_steps(function, before, batches(3))
+    old_state = function.initial_state(params)
+    run_steps(function, old_state, batches(3))
     assert params.tolist() == list(range(CLASSES * INPUTS))
-    assert not before.history_view().any()
+    assert not old_state.history_view().any()
 
 
 @pytest.mark.parametrize("solver", ["momentum: 0.9 weight_decay: 0.1", 'type: "Adam" momentum: 0.9'])
 def test_a_run_that_takes_the_state_gives_the_same_numbers_and_leaves_views_alone(solver: str) -> None:
     function, feeds = softmax(solver), batches(3)
-    kept, _ = run_steps(function, first_state(function), feeds)
+    kept_state, _ = run_steps(function, first_state(function), feeds)
     aligned = np.zeros(64 + 9, np.float32)
     offset = -aligned.ctypes.data % 64 // 4
     vector = aligned[offset : offset + 9]
-    vector[:] = kept.params_view()
-    for state in (kept, replace(kept, params=vector)):
+    vector[:] = kept_state.params_view()
+    for state in (kept_state, replace(kept_state, params=vector)):
         views = [state.params_view(), *(to_host(blob) for slot in state.history for blob in slot)]
-        before = [view.copy() for view in views]
+        contents = [view.copy() for view in views]
         expected, _ = run_steps(function, replace(state), feeds)
-        taken, _ = run_steps(function, taken_state := replace(state), feeds, gives_away=True)
-        np.testing.assert_array_equal(taken.params_view(), expected.params_view())
-        np.testing.assert_array_equal(taken.history_view(), expected.history_view())
+        new_state, _ = run_steps(function, taken_state := replace(state), feeds, gives_away=True)
+        np.testing.assert_array_equal(new_state.params_view(), expected.params_view())
+        np.testing.assert_array_equal(new_state.history_view(), expected.history_view())
         assert taken_state.params is None
-        for view, content in zip(views, before, strict=True):
+        for view, content in zip(views, contents, strict=True):
             np.testing.assert_array_equal(view, content)
 
 
@@ -228,9 +228,9 @@ def test_rates_follow_the_clock_and_the_scale() -> None:
 
 def test_rate_scale_multiplies_the_step() -> None:
     function = softmax()
-    before = first_state(function)
-    once = run_steps(function, before, batches(1))[0].params_view() - before.params_view()
-    thrice = run_steps(function, before, batches(1), rate_scale=3.0)[0].params_view() - before.params_view()
+    old_state = first_state(function)
+    once = run_steps(function, old_state, batches(1))[0].params_view() - old_state.params_view()
+    thrice = run_steps(function, old_state, batches(1), rate_scale=3.0)[0].params_view() - old_state.params_view()
     np.testing.assert_allclose(thrice, 3 * once, rtol=1e-4)  # differences of float32 numbers near 1
 
 
@@ -243,15 +243,17 @@ def dropped(step: int, seed: int, worker: int, *, iter_size: int = 1) -> np.ndar
 def test_a_blobs_factor_is_one_more_lr_mult_of_it_alone() -> None:
     solver, feeds = solver_of("momentum: 0.9"), batches(5)
     factored = compile_training(net_of(TWO_LAYERS % (1, 2)), solver, n_threads=1, with_blob_factors=True)
-    given = {"step": 0, "n_steps": 5, "rate_scale": 1.0, "seed": 0, "worker": 0, "feeds": feeds}
+    arguments = {"step": 0, "n_steps": 5, "rate_scale": 1.0, "seed": 0, "worker": 0, "feeds": feeds}
     for factor in (3.0, 0.5):
         larger = compile_training(net_of(TWO_LAYERS % (factor, 2 * factor)), solver, n_threads=1)
-        expected, _ = larger.run(first_state(larger), **given)
-        found, _ = factored.run(first_state(factored), blob_factors=np.float32([1, 1, factor, factor]), **given)
-        np.testing.assert_allclose(found.params_view(), expected.params_view(), rtol=1e-5, atol=1e-7)
+        expected, _ = larger.run(first_state(larger), **arguments)
+        factored_state, _ = factored.run(
+            first_state(factored), blob_factors=np.float32([1, 1, factor, factor]), **arguments
+        )
+        np.testing.assert_allclose(factored_state.params_view(), expected.params_view(), rtol=1e-5, atol=1e-7)
     plain = compile_training(net_of(TWO_LAYERS % (1, 2)), solver, n_threads=1)
-    without, _ = factored.run(first_state(factored), **given)
-    assert without.params_view().tolist() == plain.run(first_state(plain), **given)[0].params_view().tolist()
+    without, _ = factored.run(first_state(factored), **arguments)
+    assert without.params_view().tolist() == plain.run(first_state(plain), **arguments)[0].params_view().tolist()
 
 
 def test_draws_repeat_by_seed_and_differ_by_step_worker_and_seed() -> None:
@@ -267,10 +269,10 @@ def test_draws_differ_by_pass() -> None:
     net = net_of(DROPOUT.replace('bottom: "data" top: "ip"', 'bottom: "drop" top: "ip"'))
     function = compile_training(net, solver_of("iter_size: 2"), n_threads=1, with_grad_norm=True)
     feeds = {"data": np.ones((2, 2, 400), np.float32)}
-    before = first_state(function)
-    after, _ = run_steps(function, before, feeds)
+    old_state = first_state(function)
+    new_state, _ = run_steps(function, old_state, feeds)
     entry = net.params.entry("ip", 0)
-    steps = (before.params_view() - after.params_view())[entry.offset : entry.stop]
+    steps = (old_state.params_view() - new_state.params_view())[entry.offset : entry.stop]
     # Two samples in two passes with values 0 or 2: five levels if the passes differ, three if they repeat.
     assert len(np.unique(np.round(steps, 5))) == 5
 
@@ -330,12 +332,12 @@ def test_layer_state_goes_on_from_call_to_call() -> None:
     """
     function = compile_training(net_of(text), solver_of(), n_threads=1)
     feeds = {"x": np.ones((4, 2, 1, 2), np.float32), "cont": np.ones((4, 2, 1), np.float32)}
-    whole, _ = run_steps(function, first_state(function), feeds)
+    expected, _ = run_steps(function, first_state(function), feeds)
     state = first_state(function)
     for step in range(4):
-        one = {name: array[step : step + 1] for name, array in feeds.items()}
-        state, _ = run_steps(function, state, one, step=step)
-    assert np.array_equal(state.params_view(), whole.params_view())
+        step_feeds = {name: array[step : step + 1] for name, array in feeds.items()}
+        state, _ = run_steps(function, state, step_feeds, step=step)
+    assert np.array_equal(state.params_view(), expected.params_view())
     assert any(np.asarray(tensor).any() for tensor in state.layer_state.values())
 
 
@@ -345,10 +347,10 @@ def test_a_prepared_function_is_traced_once_and_trains_the_same(with_step: bool)
     prepared.prepare(with_step=with_step)
     assert prepared.count_traces == 1
     feeds = batches(2)
-    ours, _ = run_steps(prepared, first_state(prepared), feeds)
-    theirs, _ = run_steps(fresh, first_state(fresh), feeds)
+    prepared_state, _ = run_steps(prepared, first_state(prepared), feeds)
+    fresh_state, _ = run_steps(fresh, first_state(fresh), feeds)
     assert prepared.count_traces == 1
-    assert np.array_equal(ours.params_view(), theirs.params_view())
+    assert np.array_equal(prepared_state.params_view(), fresh_state.params_view())
 
 
 def test_wrong_feeds_are_named_with_the_shape_that_fits() -> None:
@@ -387,17 +389,17 @@ def test_gradient_and_apply_are_a_step_in_two_parts(options: str) -> None:
     function = softmax(options)
     passes = function.solver.iter_size
     feeds = batches(4 * passes)
-    whole, expected = run_steps(function, first_state(function), feeds, rate_scale=0.5)
+    expected_state, expected = run_steps(function, first_state(function), feeds, rate_scale=0.5)
     state = first_state(function)
     for step in range(4):
         batch = {name: array[step * passes : (step + 1) * passes] for name, array in feeds.items()}
-        state, found = function.gradient(state, step=step, seed=0, worker=0, feeds=batch)
-        state, rate = function.apply(state, found.gradient, step=step, rate_scale=0.5)
-        assert found.loss == pytest.approx(expected.losses[step], rel=1e-5)
+        state, result = function.gradient(state, step=step, seed=0, worker=0, feeds=batch)
+        state, rate = function.apply(state, result.gradient, step=step, rate_scale=0.5)
+        assert result.loss == pytest.approx(expected.losses[step], rel=1e-5)
         assert rate == expected.lr[step]
-    assert state.updates == whole.updates == 4
-    np.testing.assert_allclose(state.params_view(), whole.params_view(), rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(state.history_view(), whole.history_view(), rtol=1e-5, atol=1e-7)
+    assert state.updates == expected_state.updates == 4
+    np.testing.assert_allclose(state.params_view(), expected_state.params_view(), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(state.history_view(), expected_state.history_view(), rtol=1e-5, atol=1e-7)
     assert function.count_traces == 3, "one trace of each part"
 
 
@@ -409,10 +411,10 @@ def test_gradient_is_the_slow_loops_and_changes_nothing_else() -> None:
         loss_and_gradient(weights, images.tolist(), labels.astype(int).tolist())
         for images, labels in zip(feeds["data"], feeds["label"], strict=True)
     ]
-    state, found = function.gradient(first_state(function), step=0, seed=0, worker=0, feeds=feeds)
+    state, result = function.gradient(first_state(function), step=0, seed=0, worker=0, feeds=feeds)
     expected = sum(np.array(gradient) for _, gradient in results).reshape(-1)
-    np.testing.assert_allclose(found.gradient, expected, rtol=1e-5, atol=1e-7)  # neither clipped nor decayed
-    assert found.loss == pytest.approx(sum(loss for loss, _ in results) / 2, rel=1e-5)
+    np.testing.assert_allclose(result.gradient, expected, rtol=1e-5, atol=1e-7)  # neither clipped nor decayed
+    assert result.loss == pytest.approx(sum(loss for loss, _ in results) / 2, rel=1e-5)
     assert np.array_equal(state.params_view(), first_state(function).params_view())
     assert not state.history_view().any()
 
@@ -427,21 +429,21 @@ def test_gradient_moves_statistics_and_is_zero_for_them() -> None:
     function = compile_training(net_of(text), solver_of("iter_size: 2"), n_threads=1)
     feeds = {"data": np.random.default_rng(0).normal(size=(2, 4, 2)).astype(np.float32)}
     zeros = function.initial_state(np.zeros(function.net.params.n_params, np.float32))
-    state, found = function.gradient(zeros, step=0, seed=0, worker=0, feeds=feeds)
+    state, result = function.gradient(zeros, step=0, seed=0, worker=0, feeds=feeds)
     blobs = function.net.params.views(state.params_view())
     np.testing.assert_allclose(blobs["bn[2]"], [1.999], rtol=1e-6)
-    gradients = function.net.params.views(found.gradient)
+    gradients = function.net.params.views(result.gradient)
     assert not any(gradients[f"bn[{index}]"].any() for index in range(3))
     assert gradients["ip[1]"].any()
-    moved, _ = function.apply(state, found.gradient, step=0, rate_scale=1.0)
+    moved, _ = function.apply(state, result.gradient, step=0, rate_scale=1.0)
     assert np.array_equal(function.net.params.views(moved.params_view())["bn[0]"], blobs["bn[0]"])
 
 
 def test_prepared_parts_are_traced_once() -> None:
     function = softmax()
     function.prepare_parts()
-    state, found = function.gradient(first_state(function), step=0, seed=0, worker=0, feeds=batches(1))
-    function.apply(state, found.gradient, step=0, rate_scale=1.0)
+    state, result = function.gradient(first_state(function), step=0, seed=0, worker=0, feeds=batches(1))
+    function.apply(state, result.gradient, step=0, rate_scale=1.0)
     assert function.count_traces == 2
 
 
@@ -459,11 +461,11 @@ def test_a_fresh_vector_from_outside_is_not_copied(slot: str) -> None:
     tracemalloc.start()
     try:
         changed = {"params": vector} if slot == "params" else {"history": function.history_of([vector])}
-        after, _ = run_steps(function, replace(state, **changed), feeds)
+        new_state, _ = run_steps(function, replace(state, **changed), feeds)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < vector.nbytes / 4
     copied = {"params": vector.copy()} if slot == "params" else {"history": vector[np.newaxis].copy()}
     expected, _ = run_steps(function, replace(state, **copied), feeds)
-    np.testing.assert_array_equal(after.params_view(), expected.params_view())
+    np.testing.assert_array_equal(new_state.params_view(), expected.params_view())

@@ -25,9 +25,9 @@ STUB = ROOT / "deepspark_ops" / "api" / "calls.pyi"
 
 
 def run_python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def test_import_loads_nothing_and_takes_less_than_a_tenth_of_a_second() -> None:
@@ -67,11 +67,11 @@ def test_arguments_are_the_fields_of_the_config() -> None:
     assert set(parameters) == {*flat_fields(TrainConfig), *RunLabelConfig.model_fields, "progress"}
     assert "named_files" not in parameters
     assert "confined" in parameters
-    required = [name for name, one in parameters.items() if one.default is inspect.Parameter.empty]
+    required = [name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty]
     assert required == ["solver", "run_dir"]
-    for name, one in parameters.items():
+    for name, parameter in parameters.items():
         if name in TrainConfig.model_fields and name not in required:
-            assert one.default == TrainConfig.model_fields[name].default, name
+            assert parameter.default == TrainConfig.model_fields[name].default, name
     assert set(inspect.signature(ds.check).parameters) == set(flat_fields(CheckConfig))
     assert list(inspect.signature(ds.predict).parameters)[:2] == ["bundle", "input"]
     assert "n_workers: Training processes, e.g. 4; 4..16: at least 4" in (ds.train.__doc__ or "")
@@ -81,7 +81,7 @@ def test_arguments_are_the_fields_of_the_config() -> None:
 def test_every_kind_of_value_that_the_type_names_is_taken(name: str, tmp_path: Path) -> None:
     from deepspark_ops.api.signatures import config_from_call
 
-    given = {
+    cases = {
         "staging_size": [(10, 10), ("1KiB", 1024)],
         "weights": [("a", (Path("a"),)), (Path("a"), (Path("a"),)), (["a", Path("b")], (Path("a"), Path("b")))],
         "comm_period": [("auto", "auto"), (5, 5), ("1@0 10@20", "1@0 10@20")],
@@ -89,14 +89,14 @@ def test_every_kind_of_value_that_the_type_names_is_taken(name: str, tmp_path: P
         "allowed_root": [("a", (Path("a"),)), (["a", "b"], (Path("a"), Path("b")))],
         "dataset": [("a", Path("a")), (None, None)],
     }
-    for value, meant in given[name]:
+    for value, expected in cases[name]:
         config = config_from_call(TrainConfig, {"solver": "s", "run_dir": "r", name: value})
-        kept = config.named_files.allowed_root if name == "allowed_root" else getattr(config, name)
-        if isinstance(meant, Path):
-            meant = Path.cwd() / meant
-        elif isinstance(meant, tuple):
-            meant = tuple(Path.cwd() / path for path in meant)
-        assert kept == meant
+        stored = config.named_files.allowed_root if name == "allowed_root" else getattr(config, name)
+        if isinstance(expected, Path):
+            expected = Path.cwd() / expected
+        elif isinstance(expected, tuple):
+            expected = tuple(Path.cwd() / path for path in expected)
+        assert stored == expected
 
 
 def test_results_of_stages_are_taken_for_paths(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ for use in (lambda: run.history, lambda: run.workers, run.plot):
 @pytest.mark.slow  # starts a process
 def test_missing_package_of_a_table_or_figure_names_its_extra(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    done = run_without({"pandas", "plotly"}, WITHOUT_PACKAGES.format(folder=str(tmp_path)))
-    messages = done.stdout.splitlines()
+    completed = run_without({"pandas", "plotly"}, WITHOUT_PACKAGES.format(folder=str(tmp_path)))
+    messages = completed.stdout.splitlines()
     assert [package in line for package, line in zip(("pandas", "pandas", "plotly"), messages, strict=True)] == [
         True
     ] * 3

@@ -20,7 +20,7 @@ def test_show_has_a_row_for_each_blob() -> None:
     assert "conv1  Convolution   0     4 x 1 x 3 x 3" in shown.stdout
     assert shown.stdout.endswith("2 layers with 4 blobs, 235 values\n")
     blobs = json.loads(invoke("model", "show", MODEL, "--json").stdout)["blobs"]
-    assert [(one["layer"], one["index"]) for one in blobs] == [("conv1", 0), ("conv1", 1), ("ip1", 0), ("ip1", 1)]
+    assert [(blob["layer"], blob["index"]) for blob in blobs] == [("conv1", 0), ("conv1", 1), ("ip1", 0), ("ip1", 1)]
 
 
 def test_diff_names_what_one_file_lacks() -> None:
@@ -35,10 +35,10 @@ def test_diff_names_what_one_file_lacks() -> None:
 def test_edit_writes_what_was_asked_for(tmp_path: Path) -> None:
     output = tmp_path / "new.caffemodel"
     edits = ("--rename", "conv1=first", "--drop", "ip1", "--copy", f"{EXTRA}:somewhere_else=last")
-    done = invoke("model", "edit", MODEL, *edits, "--output", str(output))
-    assert done.exit_code == 0, done.output
+    result = invoke("model", "edit", MODEL, *edits, "--output", str(output))
+    assert result.exit_code == 0, result.output
     assert {name for name, blobs in read_caffemodel(output).items() if blobs} == {"first", "last"}
-    assert done.stdout.endswith(f"weights={output}\n")
+    assert result.stdout.endswith(f"weights={output}\n")
 
 
 @pytest.mark.parametrize(
@@ -51,18 +51,18 @@ def test_edit_writes_what_was_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_message_and_nothing_is_written(edits: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    done = invoke("model", "edit", MODEL, *edits, "--output", str(tmp_path / "new.caffemodel"))
-    assert done.exit_code == 2
-    assert message in done.stderr
+    result = invoke("model", "edit", MODEL, *edits, "--output", str(tmp_path / "new.caffemodel"))
+    assert result.exit_code == 2
+    assert message in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_upgrade_says_what_changed(tmp_path: Path) -> None:
     old = str(FIXTURES / "caffe" / "upgrade" / "solver_enum_sgd.prototxt")
-    done = invoke("upgrade", old, "--output", str(tmp_path / "new.prototxt"))
-    assert done.stdout == f'solver_type: SGD -> type: "SGD"\nsolver={tmp_path}/new.prototxt\n'
-    again = invoke("upgrade", str(tmp_path / "new.prototxt"), "--output", str(tmp_path / "new.prototxt"))
-    assert again.stdout.startswith("nothing to upgrade: it has the current form\n")
+    result = invoke("upgrade", old, "--output", str(tmp_path / "new.prototxt"))
+    assert result.stdout == f'solver_type: SGD -> type: "SGD"\nsolver={tmp_path}/new.prototxt\n'
+    second_result = invoke("upgrade", str(tmp_path / "new.prototxt"), "--output", str(tmp_path / "new.prototxt"))
+    assert second_result.stdout.startswith("nothing to upgrade: it has the current form\n")
     gone = invoke("upgrade", str(tmp_path / "gone"), "--output", str(tmp_path / "x"))
     assert gone.exit_code == 2
     assert "no such file; give the net or solver's prototxt" in gone.stderr
@@ -70,10 +70,10 @@ def test_upgrade_says_what_changed(tmp_path: Path) -> None:
 
 def test_mean_prints_lines_for_transform_param_and_writes_the_file(tmp_path: Path) -> None:
     data, output = FIXTURES / "caffe" / "data", tmp_path / "mean.binaryproto"
-    done = invoke("model", "mean", str(data / "lmdb_raw"), "--output", str(output))
-    assert done.exit_code == 0, done.output
+    result = invoke("model", "mean", str(data / "lmdb_raw"), "--output", str(output))
+    assert result.exit_code == 0, result.output
     assert output.read_bytes() == (data / "mean.binaryproto").read_bytes()
-    head, *values, tail = done.stdout.splitlines()
+    head, *values, tail = result.stdout.splitlines()
     assert (head, tail) == ("7 images of 3 x 14 x 17", f"mean_file={output}")
     assert [float(line.removeprefix("mean_value: ")) for line in values] == pytest.approx(
         read_mean(output).astype(float).mean(axis=(1, 2)).tolist(), rel=1e-6
@@ -88,6 +88,6 @@ def test_mean_prints_lines_for_transform_param_and_writes_the_file(tmp_path: Pat
 
 def test_mean_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deepspark_ops.command.caffe_files._LINE_IMAGES", 5)
-    done = invoke("model", "mean", str(FIXTURES / "caffe" / "data" / "lmdb_raw"), "--json")
-    assert done.stderr == "7/7 images\n"
-    assert json.loads(done.stdout)["n_images"] == 7
+    result = invoke("model", "mean", str(FIXTURES / "caffe" / "data" / "lmdb_raw"), "--json")
+    assert result.stderr == "7/7 images\n"
+    assert json.loads(result.stdout)["n_images"] == 7

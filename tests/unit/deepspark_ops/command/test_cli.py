@@ -130,13 +130,13 @@ BAD_INPUT = [
 @pytest.mark.parametrize(("arguments", "message"), BAD_INPUT, ids=[" ".join(row[0]) for row in BAD_INPUT])
 def test_bad_input_gives_one_message_and_exit_code_2(folder, jobs, arguments, message):
     (folder / "no_net.prototxt").write_text(SOLVER.replace('net: "net.prototxt"', ""))
-    before = sorted(path.name for path in folder.iterdir())
+    old_names = sorted(path.name for path in folder.iterdir())
     result = invoke(*arguments)
     assert result.stderr == f"error: {message.format(folder=folder)}\n"
     assert result.stdout == ""
     assert result.exit_code == 2
     assert jobs == []
-    assert sorted(path.name for path in folder.iterdir()) == before
+    assert sorted(path.name for path in folder.iterdir()) == old_names
 
 
 @pytest.mark.parametrize(
@@ -168,16 +168,16 @@ def test_check_reports_what_it_can_and_fails_with_the_problems_last(folder):
 
 
 def test_check_takes_the_options_of_data_that_are_ingested_later(folder, monkeypatch):
-    seen = []
+    configs = []
 
     def run_check(config):
-        seen.append(config)
+        configs.append(config)
         return PreflightReport(format_version=4, solver="s", nets=(), formats=(), work=None, problems=())
 
     monkeypatch.setattr("deepspark_ops.preflight.check.run_check", run_check)
     assert invoke("check", "solver.prototxt", "--source", "list.txt", "--gray", "--max-pixel", "16").exit_code == 0
     assert invoke("check", "solver.prototxt").exit_code == 0
-    assert [config.ingest for config in seen] == [
+    assert [config.ingest for config in configs] == [
         SourceConfig(source=folder / "list.txt", gray=True, max_pixel=16),
         None,
     ]
@@ -228,12 +228,12 @@ def test_train_hands_every_option_to_the_job_with_absolute_paths(folder, jobs):
     ],
 )
 def test_workers_are_processes_unless_spark_is_asked_for(folder, jobs, monkeypatch, options, engine):
-    asked = []
-    monkeypatch.setattr(stages, "require_spark", lambda: asked.append(True))
+    spark_checks = []
+    monkeypatch.setattr(stages, "require_spark", lambda: spark_checks.append(True))
     result = invoke("train", "solver.prototxt", "--run-dir", "r", *options)
     assert result.exit_code == 0, result.output
     assert [module for module, _ in jobs] == [f"deepspark_ops.train.driver.{engine}_job"]
-    assert bool(asked) == (engine == "spark"), "neither Java nor pyspark is needed for processes"
+    assert bool(spark_checks) == (engine == "spark"), "neither Java nor pyspark is needed for processes"
 
 
 @pytest.mark.parametrize("errors", [(), ("parity: case relu: failed",)])
@@ -294,11 +294,15 @@ def test_compare_trains_all_combinations_of_its_lists_and_prints_their_rows(fold
     command = ["compare", "solver.prototxt", "--run-dir", "runs/c", "--dataset", "data", "--order", "file"]
     result = invoke(*command, "--strategy", "easgd,downpour", "--workers", "2,4", "--comm-period", "5")
     assert result.exit_code == 0, result.output
-    assert [(one.strategy, one.n_workers) for one in trainings] == [
+    assert [(training.strategy, training.n_workers) for training in trainings] == [
         ("easgd", 2), ("easgd", 4), ("downpour", 2), ("downpour", 4),
     ]  # fmt: skip
-    assert {(one.comm_period, one.order, one.dataset) for one in trainings} == {(5, "file", folder / "data")}
-    assert [one.run_dir for one in trainings] == [folder / f"runs/c__trial_0{number}" for number in range(1, 5)]
+    assert {(training.comm_period, training.order, training.dataset) for training in trainings} == {
+        (5, "file", folder / "data")
+    }
+    assert [training.run_dir for training in trainings] == [
+        folder / f"runs/c__trial_0{number}" for number in range(1, 5)
+    ]
     *rows, report = result.stdout.splitlines()
     assert [row.partition(": ")[0] for row in rows] == [
         f"{s}, {n} workers" for s in ("easgd", "downpour") for n in (2, 4)
@@ -308,9 +312,11 @@ def test_compare_trains_all_combinations_of_its_lists_and_prints_their_rows(fold
     assert report == f"report={folder}/runs/c/evaluation/report.html"
     assert (result.exit_code, (folder / "runs/c/evaluation/report.html").is_file()) == (0, True)
     trainings.clear()
-    again = invoke(*command, "--strategies", "easgd,downpour", "--n-workers", "2,4", "--comm-period", "5", "--json")
-    assert [one.strategy for one in trainings] == ["downpour", "downpour"]  # finished trials stay
-    assert [row["status"] for row in json.loads(again.stdout)["rows"]] == ["finished"] * 2 + ["failed"] * 2
+    second_result = invoke(
+        *command, "--strategies", "easgd,downpour", "--n-workers", "2,4", "--comm-period", "5", "--json"
+    )
+    assert [training.strategy for training in trainings] == ["downpour", "downpour"]  # finished trials stay
+    assert [row["status"] for row in json.loads(second_result.stdout)["rows"]] == ["finished"] * 2 + ["failed"] * 2
 
 
 def test_compare_refuses_one_trial_and_wrong_lists(folder, trainings):
@@ -439,7 +445,7 @@ def test_a_message_of_the_troubleshooting_list_is_printed_with_its_remedy(folder
 
 @pytest.mark.parametrize("error", [None, StageFailed("loss is nan", 1), KeyboardInterrupt()])
 def test_mlflow_is_told_of_a_run_however_its_stage_ends(folder, monkeypatch, error):
-    told = []
+    tracked_runs = []
 
     def run_job(module, config, **_):
         append_event(config.run_dir / "events.jsonl", make_event("stage", stage="train", status="started"))
@@ -449,14 +455,14 @@ def test_mlflow_is_told_of_a_run_however_its_stage_ends(folder, monkeypatch, err
     (folder / "r").mkdir()
     monkeypatch.setattr(stages, "run_job", run_job)
     monkeypatch.setattr(stages, "require_spark", lambda: None)
-    monkeypatch.setattr(stages, "tell_run", lambda run_dir, _: told.append(run_dir))
+    monkeypatch.setattr(stages, "tell_run", lambda run_dir, _: tracked_runs.append(run_dir))
     invoke("train", "solver.prototxt", "--run-dir", "r")
-    assert told == []
+    assert tracked_runs == []
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     has_snapshot(folder / "r")
     for command in (("train", "solver.prototxt", "--run-dir"), ("export",)):
         invoke(*command, "r")
-    assert told == [folder / "r"] * 2
+    assert tracked_runs == [folder / "r"] * 2
 
 
 def test_telling_by_hand_says_what_is_missing(folder, monkeypatch):
@@ -529,7 +535,7 @@ def test_help_is_quick_and_loads_no_framework():
 
 def _seconds(script):
     """Return the processor time of a fresh interpreter: wall time would measure the neighbours."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", script], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    end_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return end_usage.ru_utime + end_usage.ru_stime - start_usage.ru_utime - start_usage.ru_stime

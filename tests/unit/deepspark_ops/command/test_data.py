@@ -34,20 +34,20 @@ def folder(tmp_path_factory):
 
 
 def data_command(*arguments) -> tuple[int, str]:
-    done = invoke("data", *arguments)
-    return done.exit_code, done.stdout + done.stderr
+    result = invoke("data", *arguments)
+    return result.exit_code, result.stdout + result.stderr
 
 
 def test_show_has_splits_classes_digests_options_and_versions(folder):
     code, text = data_command("show", folder / "set", "--json")
-    found = json.loads(text)
-    assert (code, found["version"], found["digest"]) == (0, 2, version_digest(folder / "set"))
-    assert found["previous"] == version_digest(folder / "first")
-    assert {split: len(one["shards"]) for split, one in found["splits"].items()} == {"train": 3, "test": 3}
-    assert sum(sum(one["label_histogram"]) for one in found["splits"].values()) == 31
-    assert sum(one["n_excluded"] for one in found["splits"].values()) == 3
-    assert found["options"]["samples_per_shard"] == 10
-    assert [version["version"] for version in found["versions"]] == [1]
+    shown = json.loads(text)
+    assert (code, shown["version"], shown["digest"]) == (0, 2, version_digest(folder / "set"))
+    assert shown["previous"] == version_digest(folder / "first")
+    assert {split: len(part["shards"]) for split, part in shown["splits"].items()} == {"train": 3, "test": 3}
+    assert sum(sum(part["label_histogram"]) for part in shown["splits"].values()) == 31
+    assert sum(part["n_excluded"] for part in shown["splits"].values()) == 3
+    assert shown["options"]["samples_per_shard"] == 10
+    assert [version["version"] for version in shown["versions"]] == [1]
     code, text = data_command("show", folder / "set")
     assert code == 0
     assert all(word in text for word in ("version 2", "train", "3x8x8", "lmdb", "seed=1", "version 1: train "))
@@ -87,28 +87,28 @@ def test_verify_finds_records_that_say_another_class(folder, tmp_path):
 
 def test_diff_tells_every_kind_of_change_apart(folder):
     code, text = data_command("diff", folder / "first", folder / "set", "--json")
-    found = json.loads(text)
+    difference = json.loads(text)
     assert code == 0
 
     def names(kind):
-        return sorted(name for part in found[kind].values() for name in part)
+        return sorted(name for part in difference[kind].values() for name in part)
 
     assert names("added") == ["img/30.png", "img/31.png"]
     assert names("removed") == ["img/0.png"]
     assert names("changed") == ["img/4.png"]
-    assert [one for part in found["relabelled"].values() for one in part] == [
+    assert [change for part in difference["relabelled"].values() for change in part] == [
         {"name": "img/10.png", "before": "1", "after": "0"}
     ]
-    assert (found["moved"], found["options"], found["is_equal"]) == ([], {}, False)
-    for split, classes in found["classes"].items():
+    assert (difference["moved"], difference["options"], difference["is_equal"]) == ([], {}, False)
+    for split, classes in difference["classes"].items():
         shown = {name: pair["after"] - pair["before"] for name, pair in classes.items()}
         assert all(shown.values()), split
     # With one dataset: since the version before, which is the same one.
     code, since = data_command("diff", folder / "set", "--json")
     assert code == 0
     since = json.loads(since)
-    assert {**since, "before": found["before"]} == found
-    assert since["before"]["digest"] == found["before"]["digest"]
+    assert {**since, "before": difference["before"]} == difference
+    assert since["before"]["digest"] == difference["before"]["digest"]
     code, text = data_command("diff", folder / "set")
     assert "other class in " in text
     assert "img/10.png (1 -> 0)" in text
@@ -121,13 +121,13 @@ def test_diff_of_equal_samples_and_of_other_options(folder, tmp_path):
     _, text = data_command("diff", folder / "set", tmp_path / "a", "--json")
     assert json.loads(text)["is_equal"]
     ingest(config.model_copy(update={"output": tmp_path / "b", "test_fraction": 0.5}), tmp_path / "work")
-    found = json.loads(data_command("diff", tmp_path / "a", tmp_path / "b", "--json")[1])
-    assert found["options"] == {"test_fraction": {"before": 0.2, "after": 0.5}}
-    assert {(one["before"], one["after"]) for one in found["moved"]} == {("train", "test")}
-    assert not (found["added"])
-    assert not (found["removed"])
-    assert not (found["changed"])
-    assert not (found["relabelled"])
+    difference = json.loads(data_command("diff", tmp_path / "a", tmp_path / "b", "--json")[1])
+    assert difference["options"] == {"test_fraction": {"before": 0.2, "after": 0.5}}
+    assert {(change["before"], change["after"]) for change in difference["moved"]} == {("train", "test")}
+    assert not (difference["added"])
+    assert not (difference["removed"])
+    assert not (difference["changed"])
+    assert not (difference["relabelled"])
 
 
 def test_sample_writes_a_page_or_a_picture(folder, tmp_path):

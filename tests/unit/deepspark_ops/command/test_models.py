@@ -55,8 +55,8 @@ def test_promotion_goes_through_the_gate(folder):
         "it all the same, give --force\n"
     )
     forced = models_command("promote", "digits", "runs/second", "--reason", "newer", "--force", "--json")
-    made = json.loads(forced.stdout)
-    assert (made["version"], made["who"], made["decision"]["is_forced"]) == ("v2", "anna", True)
+    promoted = json.loads(forced.stdout)
+    assert (promoted["version"], promoted["who"], promoted["decision"]["is_forced"]) == ("v2", "anna", True)
     history = json.loads(models_command("show", "digits", "--json").stdout)["history"]
     assert [(entry["action"], entry["comment"]) for entry in history] == [
         ("promoted", "to begin with"),
@@ -71,9 +71,9 @@ def test_list_shows_each_model(two):
     assert lines[0].split() == "model production accuracy 95 % interval since by versions".split()
     assert lines[1].startswith("digits  v2          100.0 %   96.3 to 100.0")
     assert lines[1].split()[-2:] == ["anna", "2"]
-    found = json.loads(models_command("list", "--json").stdout)
-    assert found["format_version"] == 1
-    assert [(model["name"], model["production"]["version"]) for model in found["models"]] == [("digits", "v2")]
+    listing = json.loads(models_command("list", "--json").stdout)
+    assert listing["format_version"] == 1
+    assert [(model["name"], model["production"]["version"]) for model in listing["models"]] == [("digits", "v2")]
 
 
 def test_list_of_nothing(folder):
@@ -91,13 +91,13 @@ def test_show_tells_versions_history_and_lineage(two):
 
 
 def test_rollback_moves_production_and_the_next_retraining_starts_there(two):
-    told = models_command("rollback", "digits", "--reason", "misreads sevens").stdout
-    assert told == "model=digits version=v1 was=v2\n"
+    output = models_command("rollback", "digits", "--reason", "misreads sevens").stdout
+    assert output == "model=digits version=v1 was=v2\n"
     # What the check stage of a retraining reads.
     home = Places(two, two).home
     assert production_weights(home / "models", "digits").read_bytes() == b"first"
-    again = json.loads(models_command("rollback", "digits", "--to", "2", "--reason", "no", "--json").stdout)
-    assert (again["version"], again["reason"]) == ("v2", "rolled back from v1 to v2: no")
+    rolled_back = json.loads(models_command("rollback", "digits", "--to", "2", "--reason", "no", "--json").stdout)
+    assert (rolled_back["version"], rolled_back["reason"]) == ("v2", "rolled back from v1 to v2: no")
 
 
 def test_rollback_needs_a_reason_and_a_version_that_is_there(two):
@@ -109,8 +109,8 @@ def test_rollback_needs_a_reason_and_a_version_that_is_there(two):
 
 def test_verify_names_the_first_damage(two):
     assert models_command("verify", "digits").stdout.startswith("model=digits: 2 versions, 6 files, ")
-    found = json.loads(models_command("verify", "digits", "--json").stdout)
-    assert [(one["version"], one["n_files"]) for one in found["versions"]] == [("v1", 3), ("v2", 3)]
+    verified = json.loads(models_command("verify", "digits", "--json").stdout)
+    assert [(version["version"], version["n_files"]) for version in verified["versions"]] == [("v1", 3), ("v2", 3)]
     (two / "models/digits/versions/v1/weights.caffemodel").write_bytes(b"bits.")
     damaged = models_command("verify", "digits", code=2)
     assert "versions/v1: weights.caffemodel has changed since manifest.json was written" in damaged.stderr
@@ -138,12 +138,12 @@ def test_bad_bound_names_the_option(folder):
 
 
 def test_mlflow_is_told_where_production_moved(folder, monkeypatch):
-    told = []
-    monkeypatch.setattr(models, "tell_model", lambda model, _: told.append(model))
+    tracked_models = []
+    monkeypatch.setattr(models, "tell_model", lambda model, _: tracked_models.append(model))
     models_command("promote", "digits", make_run(folder, "first", 9), "--reason", "to begin with")
-    assert told == []
+    assert tracked_models == []
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     models_command("promote", "digits", make_run(folder, "second", 0), "--reason", "more data")
     models_command("rollback", "digits", "--reason", "drift")
     models_command("promote", "digits", make_run(folder, "third", 9), "--reason", "is not better", code=2)
-    assert told == [folder / "models" / "digits"] * 2
+    assert tracked_models == [folder / "models" / "digits"] * 2

@@ -36,39 +36,39 @@ def check_net(nets: Path, net: str, *options: str) -> Result:
 
 
 def test_a_net_outside_is_read_with_one_warning(nets: Path) -> None:
-    done = check_net(nets, "../other/net.prototxt", "--json")
-    assert done.exit_code == 0, done.stderr
-    report = PreflightReport.model_validate_json(done.stdout)
-    lines = [one.finding for one in report.problems if "outside of the allowed folders" in one.finding]
+    result = check_net(nets, "../other/net.prototxt", "--json")
+    assert result.exit_code == 0, result.stderr
+    report = PreflightReport.model_validate_json(result.stdout)
+    lines = [problem.finding for problem in report.problems if "outside of the allowed folders" in problem.finding]
     net, cwd = nets.parent / "other" / "net.prototxt", nets.parent / "cwd"
-    found = f"../other/net.prototxt ({net})"
-    assert lines == [f"{nets}/s.prototxt: net names {found}, outside of the allowed folders {nets}, {cwd}"]
+    named_net = f"../other/net.prototxt ({net})"
+    assert lines == [f"{nets}/s.prototxt: net names {named_net}, outside of the allowed folders {nets}, {cwd}"]
 
 
 def test_a_folder_that_is_allowed_is_no_finding(nets: Path) -> None:
     allowed = ["--allowed-root", "/none", "--allowed-root", str(nets.parent / "other")]
-    done = check_net(nets, "../other/net.prototxt", *allowed, "--confined")
-    assert done.exit_code == 0, done.stderr
-    assert "outside" not in done.stdout + done.stderr
+    result = check_net(nets, "../other/net.prototxt", *allowed, "--confined")
+    assert result.exit_code == 0, result.stderr
+    assert "outside" not in result.stdout + result.stderr
 
 
 def test_confined_refuses_it(nets: Path) -> None:
-    done = check_net(nets, "../other/net.prototxt", "--confined")
-    assert done.exit_code == 2
-    assert "it is not read; move it there, or allow its folder: --allowed-root" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = check_net(nets, "../other/net.prototxt", "--confined")
+    assert result.exit_code == 2
+    assert "it is not read; move it there, or allow its folder: --allowed-root" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "plan", "train"])
 def test_nothing_of_a_file_outside_is_shown(nets: Path, command: str) -> None:
     (nets / "s.prototxt").write_text(SOLVER.format("../other/shadow"))
     options = ["--run-dir", "r"] if command == "train" else []
-    done = invoke(command, nets / "s.prototxt", *options)
-    assert done.exit_code == 2
-    assert "shadow:1:" in done.stderr
-    assert "is no net's prototxt from here on" in done.stderr
-    assert "$6$" not in done.stdout + done.stderr
-    assert "root:" not in done.stdout + done.stderr
+    result = invoke(command, nets / "s.prototxt", *options)
+    assert result.exit_code == 2
+    assert "shadow:1:" in result.stderr
+    assert "is no net's prototxt from here on" in result.stderr
+    assert "$6$" not in result.stdout + result.stderr
+    assert "root:" not in result.stdout + result.stderr
 
 
 def test_a_python_layers_code_runs_only_if_that_is_said(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +79,13 @@ def test_a_python_layers_code_runs_only_if_that_is_said(nets: Path, monkeypatch:
         f'layer {{ name: "p" type: "Python" bottom: "x" top: "ip" python_param {{ module: "{name}" layer: "L" }} }}'
     )
     (nets / "net.prototxt").write_text(DATA + python + LOSS)
-    done = check_net(nets, "net.prototxt")
-    assert done.exit_code == 2
-    assert f'module="{name}" is not imported' in done.stderr
+    result = check_net(nets, "net.prototxt")
+    assert result.exit_code == 2
+    assert f'module="{name}" is not imported' in result.stderr
     assert not (nets / "was_run").exists()
     for option in (["--python-layers", f"x,{name}"], ["--allow-python-layers"]):
-        done = check_net(nets, "net.prototxt", *option)
-        assert "registers no layer" in done.stderr  # it was imported
+        result = check_net(nets, "net.prototxt", *option)
+        assert "registers no layer" in result.stderr  # it was imported
         assert (nets / "was_run").exists()
         (nets / "was_run").unlink()
         monkeypatch.delitem(sys.modules, name)
@@ -97,8 +97,8 @@ def test_a_stage_gets_what_was_said(nets: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(stages, "require_spark", lambda: None)
     (nets / "s.prototxt").write_text(SOLVER.format("../other/net.prototxt"))
     options = ["--run-dir", "r", "--allowed-root", "../other", "--allowed-root", "x", "--allow-python-layers"]
-    done = invoke("train", nets / "s.prototxt", *options)
-    assert done.exit_code == 0, done.stderr
+    result = invoke("train", nets / "s.prototxt", *options)
+    assert result.exit_code == 0, result.stderr
     cwd = nets.parent / "cwd"
     named = started[0].named_files
     assert named.allowed_root == (cwd / "../other", cwd / "x")
@@ -142,8 +142,8 @@ def test_no_word_of_a_list_outside_is_shown(nets: Path, listed: str, command: st
     (nets / "net.prototxt").write_text(layer + INNER + LOSS)
     (nets / "s.prototxt").write_text(SOLVER.format("net.prototxt"))
     options = ["--run-dir", "r"] if command == "train" else []
-    done = invoke(command, nets / "s.prototxt", *options)
-    assert done.exit_code == 2, done.output
-    assert "secretword" not in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert "words" in done.stderr or "db" in done.stderr or "not shown" in done.stderr
+    result = invoke(command, nets / "s.prototxt", *options)
+    assert result.exit_code == 2, result.output
+    assert "secretword" not in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    assert "words" in result.stderr or "db" in result.stderr or "not shown" in result.stderr

@@ -27,8 +27,8 @@ def log(*arguments: object) -> Result:
 
 def test_a_log_is_printed_in_the_words_of_the_run_or_of_caffe(tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
-    done = log(folder)
-    assert (done.exit_code, done.stdout) == (0, "".join(f"{format_event(event)}\n" for event in RUN))
+    result = log(folder)
+    assert (result.exit_code, result.stdout) == (0, "".join(f"{format_event(event)}\n" for event in RUN))
     shown = log(folder, "--caffe").stdout
     assert "solver.cpp:272] Solving LeNet\n" in shown
     assert "    Train net output #0: loss = 1.0 (* 1 = 1.0 loss)\n" in shown
@@ -36,17 +36,17 @@ def test_a_log_is_printed_in_the_words_of_the_run_or_of_caffe(tmp_path: Path) ->
 
 def test_a_log_is_written_into_a_file(tmp_path: Path) -> None:
     folder, output = run_folder(tmp_path), tmp_path / "logs" / "caffe.log"
-    done = log(folder, "--caffe", "--output", output)
-    assert (done.exit_code, done.stdout) == (0, f"log={output}\n")
+    result = log(folder, "--caffe", "--output", output)
+    assert (result.exit_code, result.stdout) == (0, f"log={output}\n")
     assert output.read_text() == log(folder, "--caffe").stdout
 
 
 def test_what_is_no_run_is_said_with_what_to_do(tmp_path: Path) -> None:
-    done = log(tmp_path, "--caffe", "--output", tmp_path / "caffe.log")
-    assert done.exit_code == 2
-    assert f"run_dir={tmp_path}: no events.jsonl is there; give the folder of a run of deepspark train" in done.stderr
+    result = log(tmp_path, "--caffe", "--output", tmp_path / "caffe.log")
+    assert result.exit_code == 2
+    assert f"run_dir={tmp_path}: no events.jsonl is there; give the folder of a run of deepspark train" in result.stderr
     RunPaths(tmp_path).events.write_bytes(lines())
-    done = log(tmp_path, "--caffe", "--output", tmp_path / "caffe.log")
-    assert done.exit_code == 2
-    assert "solver.prototxt: no such file" in done.stderr
+    result = log(tmp_path, "--caffe", "--output", tmp_path / "caffe.log")
+    assert result.exit_code == 2
+    assert "solver.prototxt: no such file" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl"]

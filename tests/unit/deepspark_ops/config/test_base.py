@@ -17,7 +17,7 @@ from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 
-NAMES = [found.name for found in pkgutil.walk_packages(config.__path__, f"{config.__name__}.")]
+NAMES = [module.name for module in pkgutil.walk_packages(config.__path__, f"{config.__name__}.")]
 MODULES = [importlib.import_module(name) for name in NAMES]
 MODELS = sorted(
     {
@@ -36,9 +36,9 @@ def with_pattern(model: type[StageConfig]) -> dict[str, dict[str, Any]]:
 
 
 def test_every_option_with_a_pattern_says_in_words_what_it_takes() -> None:
-    found = {f"{model.__name__}.{name}": schema for model in MODELS for name, schema in with_pattern(model).items()}
-    assert {"ConvertConfig.mean_values", "PromoteConfig.model", "PlanConfig.workers"} <= set(found)
-    assert [name for name, schema in found.items() if not schema.get("allowed")] == []
+    schemas = {f"{model.__name__}.{name}": schema for model in MODELS for name, schema in with_pattern(model).items()}
+    assert {"ConvertConfig.mean_values", "PromoteConfig.model", "PlanConfig.workers"} <= set(schemas)
+    assert [name for name, schema in schemas.items() if not schema.get("allowed")] == []
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_a_text_that_a_pattern_refuses_is_answered_with_its_sentence(model: type
     assert "pattern" not in line
 
 
-@pytest.mark.parametrize(("given", "means"), [("", ()), ("104", (104.0,)), ("104, 117.5,123", (104.0, 117.5, 123.0))])
-def test_mean_values_are_numbers_with_commas(given: str, means: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(("text", "means"), [("", ()), ("104", (104.0,)), ("104, 117.5,123", (104.0, 117.5, 123.0))])
+def test_mean_values_are_numbers_with_commas(text: str, means: tuple[float, ...]) -> None:
     paths = {"net": Path("n"), "weights": Path("w"), "output": Path("o")}
-    assert parse_config(ConvertConfig, {**paths, "mean_values": given}).channel_means == means
+    assert parse_config(ConvertConfig, {**paths, "mean_values": text}).channel_means == means
 
 
 def test_the_traceback_of_a_wrong_value_is_of_our_error_alone() -> None:

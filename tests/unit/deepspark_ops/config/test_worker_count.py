@@ -20,29 +20,29 @@ def config(**values: Any) -> TrainConfig:
 
 
 @pytest.mark.parametrize(
-    ("given", "most", "fewest"),
+    ("value", "most", "fewest"),
     [(3, 3, 1), ("3", 3, 1), ("4..16", 16, 4), ("4..4", 4, 4), ("auto", 64, 1), (WorkerRange("2..8"), 8, 2)],
 )
-def test_a_number_of_workers_is_read_and_written_alike(given: Any, most: int, fewest: int) -> None:
-    read = config(n_workers=given)
-    again = parse_config(TrainConfig, json.loads(read.model_dump_json()))
-    for one in (read, again, copy.deepcopy(read), TrainConfig.model_validate(read.model_dump())):
-        assert (one.n_workers, one.fewest_workers) == (most, fewest)
-        assert isinstance(one.n_workers, WorkerRange) == (str(given) not in ("3",))
+def test_a_number_of_workers_is_read_and_written_alike(value: Any, most: int, fewest: int) -> None:
+    read = config(n_workers=value)
+    reread = parse_config(TrainConfig, json.loads(read.model_dump_json()))
+    for each_config in (read, reread, copy.deepcopy(read), TrainConfig.model_validate(read.model_dump())):
+        assert (each_config.n_workers, each_config.fewest_workers) == (most, fewest)
+        assert isinstance(each_config.n_workers, WorkerRange) == (str(value) not in ("3",))
 
 
-@pytest.mark.parametrize("given", [0, 10_001, "two", "", "4..", "..4", "-1..4", "4...5", 2.5, None, [4, 16]])
-def test_another_number_of_workers_is_refused_with_what_is_allowed(given: Any) -> None:
+@pytest.mark.parametrize("value", [0, 10_001, "two", "", "4..", "..4", "-1..4", "4...5", 2.5, None, [4, 16]])
+def test_another_number_of_workers_is_refused_with_what_is_allowed(value: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"^n_workers=.*: must be a whole number from 1 to 10000, a range like 4..16, or"
     ):
-        config(n_workers=given)
+        config(n_workers=value)
 
 
-@pytest.mark.parametrize("given", ["16..4", "0..4", "1..10001"])
-def test_a_range_that_descends_or_leaves_the_bounds_is_refused(given: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^n_workers='{given}': a range ascends, from 1 to 10000, e.g. 4..16$"):
-        config(n_workers=given)
+@pytest.mark.parametrize("text", ["16..4", "0..4", "1..10001"])
+def test_a_range_that_descends_or_leaves_the_bounds_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^n_workers='{text}': a range ascends, from 1 to 10000, e.g. 4..16$"):
+        config(n_workers=text)
 
 
 def test_a_range_and_another_smallest_number_contradict_each_other() -> None:

@@ -74,9 +74,9 @@ def test_the_placement_file_of_the_example_cuts_its_net_in_two() -> None:
 def test_auto_cuts_the_net_in_two_in_its_order() -> None:
     plan = device_plan(gpus_per_worker=2, placement="auto")
     assert plan.placement is not None
-    places = [plan.placement.device_of[layer.name] for layer in NET.layers]
-    assert set(places) == {0, 1}
-    assert places == sorted(places)
+    devices = [plan.placement.device_of[layer.name] for layer in NET.layers]
+    assert set(devices) == {0, 1}
+    assert devices == sorted(devices)
 
 
 def test_one_device_needs_no_placement_but_the_file_must_be_right(tmp_path: Path) -> None:

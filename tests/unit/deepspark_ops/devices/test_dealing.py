@@ -30,12 +30,12 @@ def training_config(**options: Any) -> TrainConfig:
     return parse_config(TrainConfig, {"solver": "s.prototxt", "run_dir": "run", **options})
 
 
-def dealt(wanted: RequestedDevices, host: HostGpus, n_workers: int) -> list[tuple[str, ...]]:
-    return [one.gpus for one in deal(wanted, host, n_workers=n_workers, cores=8)]
+def dealt(requested: RequestedDevices, host: HostGpus, n_workers: int) -> list[tuple[str, ...]]:
+    return [assigned.gpus for assigned in deal(requested, host, n_workers=n_workers, cores=8)]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "n_workers", "expected"),
+    ("requested", "n_workers", "expected"),
     [
         (RequestedDevices("gpu"), 1, [("0",)]),
         (RequestedDevices("gpu"), 4, [("0",), ("1",), ("2",), ("3",)]),
@@ -52,18 +52,18 @@ def dealt(wanted: RequestedDevices, host: HostGpus, n_workers: int) -> list[tupl
     ],
 )
 def test_each_gpu_goes_to_one_worker_unless_shared(
-    wanted: RequestedDevices, n_workers: int, expected: list[tuple[str, ...]]
+    requested: RequestedDevices, n_workers: int, expected: list[tuple[str, ...]]
 ) -> None:
-    assert dealt(wanted, FOUR, n_workers) == expected
+    assert dealt(requested, FOUR, n_workers) == expected
 
 
 def test_cores_are_divided_by_the_workers() -> None:
-    assert [one.n_threads for one in deal(RequestedDevices(), NONE, n_workers=3, cores=8)] == [2, 2, 2]
+    assert [assigned.n_threads for assigned in deal(RequestedDevices(), NONE, n_workers=3, cores=8)] == [2, 2, 2]
     assert deal(RequestedDevices(n_threads=5), NONE, n_workers=3, cores=8)[0].n_threads == 5
 
 
 @pytest.mark.parametrize(
-    ("wanted", "host", "n_workers", "message"),
+    ("requested", "host", "n_workers", "message"),
     [
         (
             RequestedDevices("gpu", is_required=True),
@@ -96,9 +96,11 @@ def test_cores_are_divided_by_the_workers() -> None:
         ),
     ],
 )
-def test_too_few_gpus_are_one_message(wanted: RequestedDevices, host: HostGpus, n_workers: int, message: str) -> None:
+def test_too_few_gpus_are_one_message(
+    requested: RequestedDevices, host: HostGpus, n_workers: int, message: str
+) -> None:
     with pytest.raises(ConfigError) as error:
-        deal(wanted, host, n_workers=n_workers, cores=8)
+        deal(requested, host, n_workers=n_workers, cores=8)
     assert str(error.value) == message
 
 
@@ -125,19 +127,19 @@ def test_workers_that_may_do_without_compute_on_the_cpu_with_one_reason() -> Non
 )
 def test_auto_reads_the_solvers_mode_as_caffe_does(devices: str, text: str, kind: str, tmp_path: Path) -> None:
     env = {"PATH": f"{smi_folder(tmp_path, '0')}:/usr/bin:/bin"}
-    found = devices_of_run(training_config(devices=devices, n_workers=1), solver(text), env)
-    assert [one.kind for one in found.dealt] == [kind]
-    assert RunDevices.from_plain(found.to_plain()) == found
+    run_devices = devices_of_run(training_config(devices=devices, n_workers=1), solver(text), env)
+    assert [assigned.kind for assigned in run_devices.dealt] == [kind]
+    assert RunDevices.from_plain(run_devices.to_plain()) == run_devices
 
 
 def test_options_and_device_id_reach_the_dealing() -> None:
     env = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
     options = training_config(gpus_per_worker=2, n_workers=1, threads_per_worker=3)
-    found = devices_of_run(options, solver("device_id: 1"), env)
-    assert found.dealt == (AssignedDevices("gpu", ("5", "6"), 3),)
-    assert found.lines() == ["GPU 5, GPU 6, 3 threads"]
+    run_devices = devices_of_run(options, solver("device_id: 1"), env)
+    assert run_devices.dealt == (AssignedDevices("gpu", ("5", "6"), 3),)
+    assert run_devices.lines() == ["GPU 5, GPU 6, 3 threads"]
     shared = devices_of_run(training_config(n_workers=5, share_gpus=True, threads_per_worker=1), solver(), env)
-    assert [one.gpus for one in shared.dealt] == [("4",), ("5",), ("6",), ("7",), ("4",)]
+    assert [assigned.gpus for assigned in shared.dealt] == [("4",), ("5",), ("6",), ("7",), ("4",)]
 
 
 @pytest.mark.parametrize(
@@ -167,14 +169,16 @@ def test_a_range_on_a_single_host_is_as_many_as_it_has_cores_or_gpus_for(
 @pytest.mark.parametrize("master", ["spark://a:7077", "yarn", "local-cluster[2,1,1024]"])
 def test_a_range_stays_on_a_cluster_and_a_number_everywhere(master: str) -> None:
     for options in ({"n_workers": "4..16", "master": master}, {"n_workers": 4}):
-        given = training_config(**options)
-        assert with_workers_of_host(given, solver(), {}) == (given, "")
+        config = training_config(**options)
+        assert with_workers_of_host(config, solver(), {}) == (config, "")
 
 
 def test_on_a_cluster_nothing_is_dealt_and_no_host_is_asked() -> None:
-    found = devices_of_run(training_config(devices="gpu", master="spark://a:7077"), solver(), {"PATH": "/nowhere"})
-    assert found.dealt == ()
-    assert found.requested == RequestedDevices("gpu", is_required=True)
+    run_devices = devices_of_run(
+        training_config(devices="gpu", master="spark://a:7077"), solver(), {"PATH": "/nowhere"}
+    )
+    assert run_devices.dealt == ()
+    assert run_devices.requested == RequestedDevices("gpu", is_required=True)
 
 
 def test_shared_gpus_without_a_gpu_are_one_message() -> None:

@@ -47,8 +47,8 @@ def test_no_placement_has_no_rows_and_no_advice() -> None:
 
 @pytest.mark.parametrize("n_passes", [1, 4, 12])
 def test_equal_stages_idle_as_gpipe_says(n_passes: int) -> None:
-    found = step_time([7.0] * 4, n_passes)
-    assert 1 - n_passes * 7.0 / found == pytest.approx(3 / (n_passes + 3))
+    total_ms = step_time([7.0] * 4, n_passes)
+    assert 1 - n_passes * 7.0 / total_ms == pytest.approx(3 / (n_passes + 3))
     rows = [replace(row, time_share=0.25) for row in rows_of(n_passes, **EQUAL)]
     assert sum(row.time_share for row in rows) == 1
 
@@ -58,9 +58,11 @@ def test_each_row_has_its_part_of_the_time_and_waits_for_the_rest() -> None:
     assert sum(row.time_share for row in rows) == pytest.approx(1)
     assert rows[0].time_share > 1.5 * rows[1].time_share
     assert [row.idle_share for row in rows] == pytest.approx([rows[1].time_share, rows[0].time_share])
-    many = rows_of(1000, 2, ip1=0, ip4=1)
-    assert many[0].idle_share < 0.01
-    assert many[1].idle_share == pytest.approx(1 - many[1].time_share / many[0].time_share, abs=0.01)
+    many_pass_rows = rows_of(1000, 2, ip1=0, ip4=1)
+    assert many_pass_rows[0].idle_share < 0.01
+    assert many_pass_rows[1].idle_share == pytest.approx(
+        1 - many_pass_rows[1].time_share / many_pass_rows[0].time_share, abs=0.01
+    )
 
 
 def test_a_row_says_its_first_and_last_layer() -> None:

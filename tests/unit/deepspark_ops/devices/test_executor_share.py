@@ -90,5 +90,5 @@ def test_the_kernels_own_folder_is_read() -> None:
         "for worker in workers: worker.communicate('')\n"
     )
     command = [sys.executable, "-c", code, "--cores", "14"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
-    assert done.stdout == "[7, 7]\n", done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+    assert completed.stdout == "[7, 7]\n", completed.stderr

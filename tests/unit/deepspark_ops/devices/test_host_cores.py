@@ -8,7 +8,7 @@ import pytest
 from deepspark_ops.devices.host_cores import host_cores, share_of_cores
 from tests.files import written
 
-MANY = set(range(16))
+SIXTEEN = set(range(16))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ MANY = set(range(16))
 def test_cores_are_those_of_the_mask_and_no_more_than_a_cgroup_grants(
     files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: MANY)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: SIXTEEN)
     assert host_cores(written(tmp_path, files)) == expected
 
 
@@ -54,7 +54,10 @@ def test_a_narrow_mask_counts_where_the_quota_is_wide(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("asked", "cores", "n_workers", "expected"), [("auto", 2, 1, 2), ("auto", 2, 2, 1), ("auto", 7, 8, 1), (5, 2, 2, 5)]
+    ("requested", "cores", "n_workers", "expected"),
+    [("auto", 2, 1, 2), ("auto", 2, 2, 1), ("auto", 7, 8, 1), (5, 2, 2, 5)],
 )
-def test_a_worker_gets_its_share_or_what_was_asked_for(asked: int, cores: int, n_workers: int, expected: int) -> None:
-    assert share_of_cores(asked, cores, n_workers) == expected
+def test_a_worker_gets_its_share_or_what_was_asked_for(
+    requested: int, cores: int, n_workers: int, expected: int
+) -> None:
+    assert share_of_cores(requested, cores, n_workers) == expected

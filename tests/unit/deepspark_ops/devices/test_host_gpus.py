@@ -19,8 +19,8 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def discovered(env: dict[str, str]) -> dict[str, object]:
-    done = subprocess.run([DISCOVERY_SCRIPT], env=env, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    completed = subprocess.run([DISCOVERY_SCRIPT], env=env, capture_output=True, text=True, check=True)
+    return json.loads(completed.stdout)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_driver_and_discovery_script_find_the_same_gpus(
 
 
 def test_a_host_without_a_driver_says_so() -> None:
-    found = host_gpus({"PATH": "/nowhere"})
-    assert found.addresses == ()
-    assert found.reason == "this host has no nvidia-smi on PATH, which comes with NVIDIA's driver"
+    gpus = host_gpus({"PATH": "/nowhere"})
+    assert gpus.addresses == ()
+    assert gpus.reason == "this host has no nvidia-smi on PATH, which comes with NVIDIA's driver"
 
 
 def test_a_driver_that_does_not_run_is_named_with_its_own_words(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_a_driver_that_does_not_run_is_named_with_its_own_words(tmp_path: Path) 
         "nvidia-smi ended with code 9 on this host and said: NVIDIA-SMI has failed because it couldn't communicate"
         " with the NVIDIA driver."
     )
-    done = subprocess.run([DISCOVERY_SCRIPT], env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert re.match(r"gpu_discovery\.sh: nvidia-smi failed on \S+: NVIDIA-SMI has failed", done.stderr)
+    completed = subprocess.run([DISCOVERY_SCRIPT], env=env, capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stdout) == (1, "")
+    assert re.match(r"gpu_discovery\.sh: nvidia-smi failed on \S+: NVIDIA-SMI has failed", completed.stderr)
 
 
 def test_the_script_can_be_run_by_anyone() -> None:

@@ -21,15 +21,15 @@ def _many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def devices(
-    wanted: RequestedDevices,
+    requested: RequestedDevices,
     grant: TaskGrant,
     *,
     worker: int = 0,
     core_share: int = 1,
     env: dict[str, str] | None = None,
 ) -> AssignedDevices:
-    given = env or NO_CARD
-    return devices_in_task(RunDevices(wanted), worker, grant, core_share=lambda: core_share, environment=given)
+    environment = env or NO_CARD
+    return devices_in_task(RunDevices(requested), worker, grant, core_share=lambda: core_share, environment=environment)
 
 
 def test_what_the_driver_dealt_is_final() -> None:
@@ -52,10 +52,10 @@ def test_a_cpu_worker_takes_no_gpu_that_spark_assigns() -> None:
 def test_without_an_assignment_workers_go_round_what_their_host_has(tmp_path: Path) -> None:
     folder = smi_folder(tmp_path, "0\n1\n2")
     env = {"PATH": f"{folder}:/usr/bin:/bin"}
-    wanted = RequestedDevices("gpu")
-    found = [devices(wanted, TaskGrant(), worker=worker, env=env) for worker in range(4)]
-    assert [one.gpus for one in found] == [("0",), ("1",), ("2",), ("0",)]
-    assert "Spark's settings assign no GPUs" in (found[0].note or "")
+    requested = RequestedDevices("gpu")
+    assigned_devices = [devices(requested, TaskGrant(), worker=worker, env=env) for worker in range(4)]
+    assert [assigned.gpus for assigned in assigned_devices] == [("0",), ("1",), ("2",), ("0",)]
+    assert "Spark's settings assign no GPUs" in (assigned_devices[0].note or "")
     two = RequestedDevices("gpu", per_worker=2)
     assert devices(two, TaskGrant(), worker=1, env=env).gpus == ("2", "0")
     with pytest.raises(ConfigError, match=r"gpus_per_worker=4: the worker's host has 3 GPUs; allowed: 1 to 3"):
@@ -63,9 +63,9 @@ def test_without_an_assignment_workers_go_round_what_their_host_has(tmp_path: Pa
 
 
 def test_without_any_gpu_auto_takes_the_cpu_and_gpu_refuses() -> None:
-    found = devices(RequestedDevices("gpu"), TaskGrant(), core_share=3)
-    assert (found.kind, found.n_threads) == ("cpu", 3)
-    assert "training on the CPU: Spark assigned no GPU and this host has no nvidia-smi on PATH" in (found.note or "")
+    assigned = devices(RequestedDevices("gpu"), TaskGrant(), core_share=3)
+    assert (assigned.kind, assigned.n_threads) == ("cpu", 3)
+    assert "training on the CPU: Spark assigned no GPU and this host has no nvidia-smi on PATH" in (assigned.note or "")
     with pytest.raises(ConfigError, match=r"devices=gpu: Spark assigned the worker's task no GPU; make GPUs available"):
         devices(RequestedDevices("gpu", is_required=True), TaskGrant())
 
@@ -76,14 +76,14 @@ def test_too_few_addresses_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "n_cpus", "core_share", "expected"),
+    ("n_threads", "n_cpus", "core_share", "expected"),
     [("auto", 1, 4, 4), ("auto", 3, 4, 3), ("auto", 1, 64, 12), ("auto", 16, 1, 12), (20, 3, 4, 20), ("auto", 1, 1, 1)],
 )
 def test_threads_are_the_tasks_cpus_else_its_share_and_never_more_than_the_host_has(
-    asked: int, n_cpus: int, core_share: int, expected: int
+    n_threads: int, n_cpus: int, core_share: int, expected: int
 ) -> None:
-    found = devices(RequestedDevices(n_threads=asked), TaskGrant(n_cpus=n_cpus), core_share=core_share)
-    assert found.n_threads == expected
+    assigned = devices(RequestedDevices(n_threads=n_threads), TaskGrant(n_cpus=n_cpus), core_share=core_share)
+    assert assigned.n_threads == expected
 
 
 def test_a_process_sees_its_own_gpus_counted_as_nvidia_smi_counts() -> None:

@@ -56,8 +56,8 @@ def test_kubernetes_is_told_the_vendor_and_finds_the_script_in_the_image() -> No
 
 
 def test_several_gpus_a_worker() -> None:
-    found = gpu_properties(STANDALONE, {}, RequestedDevices("gpu", is_required=True, per_worker=4), n_workers=2)
-    assert (found[EXECUTOR], found[TASK], found["spark.cores.max"]) == ("4", "4", "2")
+    properties = gpu_properties(STANDALONE, {}, RequestedDevices("gpu", is_required=True, per_worker=4), n_workers=2)
+    assert (properties[EXECUTOR], properties[TASK], properties["spark.cores.max"]) == ("4", "4", "2")
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_several_gpus_a_worker() -> None:
     ],
 )
 def test_what_the_cluster_says_already_stands(settings: dict[str, str], expected: dict[str, str]) -> None:
-    given = {SCRIPT: "/opt/gpus.sh", VENDOR: "example.com", **settings}
-    assert gpu_properties(KUBERNETES, given, REQUIRED, n_workers=5) == expected
+    cluster_settings = {SCRIPT: "/opt/gpus.sh", VENDOR: "example.com", **settings}
+    assert gpu_properties(KUBERNETES, cluster_settings, REQUIRED, n_workers=5) == expected
 
 
 def test_auto_asks_only_where_the_cluster_grants_executors_gpus() -> None:
@@ -90,14 +90,14 @@ def test_auto_asks_only_where_the_cluster_grants_executors_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("master", "wanted"), [("local[4]", REQUIRED), ("local[*]", AUTO), (STANDALONE, RequestedDevices("cpu"))]
+    ("master", "requested"), [("local[4]", REQUIRED), ("local[*]", AUTO), (STANDALONE, RequestedDevices("cpu"))]
 )
-def test_nothing_is_asked_in_local_mode_or_for_the_cpu(master: str, wanted: RequestedDevices) -> None:
-    assert gpu_properties(master, {EXECUTOR: "4"}, wanted, n_workers=3) == {}
+def test_nothing_is_asked_in_local_mode_or_for_the_cpu(master: str, requested: RequestedDevices) -> None:
+    assert gpu_properties(master, {EXECUTOR: "4"}, requested, n_workers=3) == {}
 
 
 @pytest.mark.parametrize(
-    ("settings", "wanted", "message"),
+    ("settings", "requested", "message"),
     [
         (
             {EXECUTOR: "2"},
@@ -122,8 +122,8 @@ def test_nothing_is_asked_in_local_mode_or_for_the_cpu(master: str, wanted: Requ
     ],
 )
 def test_settings_that_cannot_serve_are_one_message(
-    settings: dict[str, str], wanted: RequestedDevices, message: str
+    settings: dict[str, str], requested: RequestedDevices, message: str
 ) -> None:
     with pytest.raises(ConfigError) as error:
-        gpu_properties(STANDALONE, settings, wanted, n_workers=2)
+        gpu_properties(STANDALONE, settings, requested, n_workers=2)
     assert str(error.value) == message

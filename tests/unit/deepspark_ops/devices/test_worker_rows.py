@@ -83,10 +83,10 @@ def test_workers_that_share_a_gpu_have_a_part_of_it_each(host: dict[str, Any]) -
 
 
 def test_each_replica_holds_the_net_and_each_device_of_a_placement_its_part(host: dict[str, Any]) -> None:
-    whole = rows(ComputePlan(n_replicas=2), n_workers=1)
-    assert [row.device for row in whole] == [0, 1]
-    assert whole[0].needed_bytes == whole[1].needed_bytes > 3 * WEIGHTS
-    assert {row.computes_on for row in whole} == {"logical device of the CPU"}
+    replicas = rows(ComputePlan(n_replicas=2), n_workers=1)
+    assert [row.device for row in replicas] == [0, 1]
+    assert replicas[0].needed_bytes == replicas[1].needed_bytes > 3 * WEIGHTS
+    assert {row.computes_on for row in replicas} == {"logical device of the CPU"}
     wide, thin = rows(PLACED, n_workers=1)
     assert wide.needed_bytes > 3 * WEIGHTS
     assert thin.needed_bytes < WEIGHTS

@@ -117,12 +117,12 @@ def test_full_shared_memory_is_a_warning_since_the_center_goes_to_the_runs_folde
 def test_the_address_and_port_that_a_training_would_take() -> None:
     checks, address = listen_checks("local[2]", "auto", 0)
     assert (checks[0].ok, address) == (True, "127.0.0.1")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         (check,), address = listen_checks("local[2]", "auto", port)
     assert (check.ok, address, check.detail) == (False, None, f"auto, port {port}: Address already in use")
 
-    def refuse(asked: str, master: str) -> str:
+    def refuse(host: str, master: str) -> str:
         msg = "listen_address=auto: none found; give listen_address"
         raise ConfigError(msg)
 
@@ -131,8 +131,8 @@ def test_the_address_and_port_that_a_training_would_take() -> None:
 
 
 def test_each_server_of_a_training_has_a_port_of_its_own() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         (check,), address = listen_checks("local[2]", "auto", port - 1, 2)
     assert (check.ok, address) == (False, None)
     assert re.match(rf"auto, port ({port - 1}|{port}): Address already in use", check.detail)

@@ -50,9 +50,9 @@ def faked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
 
 
 def doctor_checks(*arguments: str) -> tuple[int, dict[str, Check]]:
-    done = invoke("doctor", "--json", *arguments)
-    found = [Check(**plain) for plain in json.loads(done.stdout)["checks"]]
-    return done.exit_code, {check.name: check for check in found}
+    result = invoke("doctor", "--json", *arguments)
+    checks = [Check(**plain) for plain in json.loads(result.stdout)["checks"]]
+    return result.exit_code, {check.name: check for check in checks}
 
 
 def test_a_fit_host_ends_with_0_and_a_master_that_is_not_there_with_1(faked: dict[str, Any]) -> None:
@@ -86,11 +86,11 @@ def test_a_tensorflow_that_dies_is_a_finding(faked: dict[str, Any]) -> None:
 
 def test_the_table_has_the_remedies_and_counts(faked: dict[str, Any]) -> None:
     faked["spark"] = Answer({**FACTS, "error": "lost [x]"})
-    done = invoke("doctor")
-    assert done.exit_code == 1
-    assert "lost [x]" in done.stdout
-    assert "-> Spark's own lines" in done.stdout
-    assert "1 failed" in done.stdout.splitlines()[-1]
+    result = invoke("doctor")
+    assert result.exit_code == 1
+    assert "lost [x]" in result.stdout
+    assert "-> Spark's own lines" in result.stdout
+    assert "1 failed" in result.stdout.splitlines()[-1]
 
 
 def test_airflow_that_is_not_there_matters_only_where_it_is_asked_for(tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ def test_airflow_that_is_not_there_matters_only_where_it_is_asked_for(tmp_path: 
     assert absent_check(environment, None) == Check(
         "airflow", True, f"installed, and not set up in {tmp_path}: every stage runs by command"
     )
-    asked = absent_check(environment, "spark_default")
-    assert asked is not None
-    assert (asked.ok, "AIRFLOW_HOME" in asked.remedy) == (False, True)
+    check = absent_check(environment, "spark_default")
+    assert check is not None
+    assert (check.ok, "AIRFLOW_HOME" in check.remedy) == (False, True)
     (tmp_path / "airflow.cfg").write_text("")
     assert absent_check(environment, None) is None
 
@@ -117,9 +117,9 @@ def test_airflow_that_is_not_there_matters_only_where_it_is_asked_for(tmp_path: 
 )
 def test_what_airflow_lacks_has_a_remedy(changes: dict[str, Any], name: str, ok: bool) -> None:
     assert all(check.ok and not check.remedy for check in airflow_checks(AIRFLOW, "spark_default"))
-    found = {check.name: check for check in airflow_checks({**AIRFLOW, **changes}, "spark_default")}
-    assert [check.name for check in found.values() if check.remedy] == [name]
-    assert found[name].ok == ok
+    checks = {check.name: check for check in airflow_checks({**AIRFLOW, **changes}, "spark_default")}
+    assert [check.name for check in checks.values() if check.remedy] == [name]
+    assert checks[name].ok == ok
 
 
 @pytest.mark.slow  # starts processes
@@ -162,6 +162,6 @@ def test_an_executor_that_does_not_reach_one_of_the_servers_ports_says_which(tmp
     with Meeting("127.0.0.1", 0, 0) as meeting:
         assert len({port for _, port in meeting.addresses}) == 2
         assert look(meeting.addresses, meeting.token, str(tmp_path), "marker")["unreachable"] == ""
-        some = [meeting.addresses[0], ("127.0.0.1", port)]
-        found = look(some, meeting.token, str(tmp_path), "marker")["unreachable"]
-    assert found == f"port {port}: Connection refused"
+        addresses = [meeting.addresses[0], ("127.0.0.1", port)]
+        reason = look(addresses, meeting.token, str(tmp_path), "marker")["unreachable"]
+    assert reason == f"port {port}: Connection refused"

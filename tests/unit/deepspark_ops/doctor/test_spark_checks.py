@@ -49,9 +49,9 @@ def one_with(**changes: Any) -> list[dict[str, Any]]:
 
 
 def test_a_cluster_that_is_fit_has_nothing_to_be_done() -> None:
-    found = looked_at()
-    assert len(found) == 9
-    assert all(check.ok and not check.remedy for check in found.values()), found
+    checks = looked_at()
+    assert len(checks) == 9
+    assert all(check.ok and not check.remedy for check in checks.values()), checks
 
 
 @pytest.mark.parametrize(
@@ -116,5 +116,5 @@ def test_other_versions_of_packages_warn() -> None:
 
 
 def test_gpus_of_executors_are_named() -> None:
-    found = looked_at(executors=one_with(gpus=["NVIDIA H200, 143771 MiB"] * 2))
-    assert found["executors' hosts"].detail == "b 4 cores, 8.0 GiB; c 4 cores, 8.0 GiB, 2 x NVIDIA H200, 143771 MiB"
+    checks = looked_at(executors=one_with(gpus=["NVIDIA H200, 143771 MiB"] * 2))
+    assert checks["executors' hosts"].detail == "b 4 cores, 8.0 GiB; c 4 cores, 8.0 GiB, 2 x NVIDIA H200, 143771 MiB"

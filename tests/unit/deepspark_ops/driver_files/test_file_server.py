@@ -102,19 +102,19 @@ def test_folders_are_listed_in_pieces_as_a_walk_of_the_disk_finds_them(
     (pictures / "linked").symlink_to(pictures / "a")
     (pictures / "a" / "loop").symlink_to(pictures)
     (pictures / "a" / "gone.png").symlink_to(tmp_path / "nowhere")
-    there = on_driver(pictures)
+    remote = on_driver(pictures)
     names = list(visible_files(pictures))
     assert len(names) == 12
-    assert list(visible_files(there)) == names
-    assert list(there.entries()) == sorted(path.name for path in pictures.iterdir())
-    assert [path.name for path in there.iterdir() if path.is_dir()] == ["a", "a-b", "linked"]
-    assert there.entries(is_deep=True)["a/1.png"].n_bytes == 7
+    assert list(visible_files(remote)) == names
+    assert list(remote.entries()) == sorted(path.name for path in pictures.iterdir())
+    assert [path.name for path in remote.iterdir() if path.is_dir()] == ["a", "a-b", "linked"]
+    assert remote.entries(is_deep=True)["a/1.png"].n_bytes == 7
     use_staging(Staging(tmp_path / "copies"))
-    held = stage(there / "a-b")
+    held = stage(remote / "a-b")
     assert [path.read_bytes() for path in held.folder.rglob("*.png")] == [b"a-b/1.png"]
     held.release()
     with pytest.raises(NotADirectoryError):
-        (there / "b.png").entries()
+        (remote / "b.png").entries()
     with pytest.raises(PermissionError, match="reads for workers only in"):
         on_driver(tmp_path).entries()
 

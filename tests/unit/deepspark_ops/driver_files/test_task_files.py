@@ -77,8 +77,8 @@ def test_tasks_in_the_drivers_process_need_no_server(tmp_path: Path, bundle: Pat
 
 
 def test_the_server_takes_the_port_that_is_asked_for(bundle: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         with (
             pytest.raises(ConfigError, match=rf"cannot use port {port}: Address already in use; give another"),
             files_for_tasks(CLUSTER, listen_address="auto", listen_port=port, staging=Staging(), read=(bundle,)),
@@ -95,8 +95,8 @@ def test_the_runs_small_files_come_with_the_task(tmp_path: Path, bundle: Path, m
     contents = (("config.json", f'{{"placement": "{run}/p.txt"}}'.encode()), ("sources/0_list.txt", b"a"))
     monkeypatch.chdir(tmp_path)
     part = PartConfig(config.model_dump_json(), 1, TaskFiles(Staging()), contents, "copy")
-    here = config_on_host(part)
+    host_config = config_on_host(part)
     copy = tmp_path / "copy"
-    assert (here.run_dir, here.weights, here.dataset) == (copy, weights, tmp_path / "data")
+    assert (host_config.run_dir, host_config.weights, host_config.dataset) == (copy, weights, tmp_path / "data")
     assert (copy / "config.json").read_text() == f'{{"placement": "{copy}/p.txt"}}'
     assert (copy / "sources" / "0_list.txt").read_bytes() == b"a"

@@ -120,8 +120,8 @@ def test_difference_shows_the_second_minus_the_first_with_its_sign():
 def test_difference_of_equal_matrices_is_empty_and_numbers_stand_where_they_are_legible():
     same = np.eye(3, dtype=np.int64)
     assert {cell for cell in cells_of(difference_chart(same, same, ["a", "b", "c"])).values()} == {(None, None)}
-    many = np.eye(40, dtype=np.int64)
-    texts = {text for _, text in cells_of(difference_chart(many, 2 * many, [str(k) for k in range(40)])).values()}
+    matrix = np.eye(40, dtype=np.int64)
+    texts = {text for _, text in cells_of(difference_chart(matrix, 2 * matrix, [str(k) for k in range(40)])).values()}
     assert texts == {None}
 
 
@@ -152,8 +152,8 @@ def test_large_counts_are_shortened_only_where_they_would_be_illegible():
     assert [text for _, text in cells_of(confusion_chart(matrix, ["a", "b"])).values()] == [
         "123456", "1999999", "12", "2.1G",
     ]  # fmt: skip
-    many = np.full((30, 30), 123_456)
-    cells = cells_of(confusion_chart(many, [str(k) for k in range(30)]))
+    large_matrix = np.full((30, 30), 123_456)
+    cells = cells_of(confusion_chart(large_matrix, [str(k) for k in range(30)]))
     assert {text for _, text in cells.values()} == {"123k"}
     assert "true 3, predicted 4: 123456 of 3703680" in cells
 

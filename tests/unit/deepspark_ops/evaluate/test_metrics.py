@@ -79,6 +79,6 @@ def test_files_of_the_versions_before_are_read_as_classifications(tmp_path, vers
     for name in ("target_blob", *(("split_rule",) if version == 1 else ())):
         del values["scored"][name]
     (tmp_path / "metrics.json").write_text(json.dumps({**values, "format_version": version}))
-    found = read_metrics(tmp_path / "metrics.json")
-    assert found == report
-    assert (found.main.name, found.main.value, found.main.interval) == ("top1", 0.7, report.top1_interval)
+    metrics = read_metrics(tmp_path / "metrics.json")
+    assert metrics == report
+    assert (metrics.main.name, metrics.main.value, metrics.main.interval) == ("top1", 0.7, report.top1_interval)

@@ -163,9 +163,9 @@ def test_four_charts_are_drawn_from_the_events():
 
 
 def test_what_workers_and_center_did_is_drawn():
-    told = {"loss": 1.0, "images_per_s": 50.0, "distance": 0.1, "compute_s": 1.0, "data_s": 0.5, "exchange_s": 0.5}
+    measures = {"loss": 1.0, "images_per_s": 50.0, "distance": 0.1, "compute_s": 1.0, "data_s": 0.5, "exchange_s": 0.5}
     served = {"exchanges_per_s": 5.0, "bytes_per_s": 2e6, "staleness": 1.0, "lost_updates": 0.0}
-    events = [Event("loss", clock, clock % 2, told, 0.0) for clock in range(4)]
+    events = [Event("loss", clock, clock % 2, measures, 0.0) for clock in range(4)]
     events += [Event("server", clock, -1, served, 0.0) for clock in (1, 2)]
     page = render_report(make_metrics(), curves=read_curves(events), pictures={}, settings={})
     for title in (

@@ -24,11 +24,11 @@ def test_hash_of_a_sample_is_that_of_its_stored_values():
 
 
 def test_batches_and_ranges_in_any_order_give_one_digest():
-    whole = digest_of((0, 10))
+    undivided = digest_of((0, 10))
     parts = digest_of((6, 8), (8, 10))
     parts.merge(digest_of((0, 3), (3, 6)))
-    assert parts.text() == whole.text()
-    assert parts.content().tolist() == whole.content().tolist()
+    assert parts.text() == undivided.text()
+    assert parts.content().tolist() == undivided.content().tolist()
 
 
 def test_another_value_or_order_gives_another_digest():

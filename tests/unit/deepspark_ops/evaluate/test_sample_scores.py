@@ -20,9 +20,9 @@ def test_what_is_written_reads_back_equal(tmp_path):
     assert read.metrics == written.metrics
     for field in dataclasses.fields(written.samples.answers):
         expected = getattr(written.samples.answers, field.name)
-        found = getattr(read.samples.answers, field.name)
-        np.testing.assert_array_equal(found, expected)
-        assert found.dtype == expected.dtype
+        column = getattr(read.samples.answers, field.name)
+        np.testing.assert_array_equal(column, expected)
+        assert column.dtype == expected.dtype
     assert read.samples.content.tolist() == [7, 2**63 + 5, 1, 2, 3]
     assert (read.samples.n_classes, read.samples.dataset_digest) == (2, "sha256:same")
 
@@ -30,16 +30,16 @@ def test_what_is_written_reads_back_equal(tmp_path):
 def test_a_file_whose_texts_have_variable_length_is_read(tmp_path):
     path = write_evaluation(tmp_path, evaluation(LABELS, LABELS)) / "samples.h5"
     written = read_samples(path)
-    found = read_samples(texts_in_the_heap(path))
+    samples = read_samples(texts_in_the_heap(path))
     assert (
-        (found.task, found.dataset_digest)
+        (samples.task, samples.dataset_digest)
         == (written.task, written.dataset_digest)
         == (
             "classification",
             "sha256:same",
         )
     )
-    assert found.weights_digest == written.weights_digest
+    assert samples.weights_digest == written.weights_digest
 
 
 def test_missing_file_names_the_command(tmp_path):

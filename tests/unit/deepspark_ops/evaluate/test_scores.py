@@ -30,8 +30,8 @@ def test_sum_over_batches_equals_slow_loop(n, n_classes, batch, ignore_label):
     assert scores.top5 == (pytest.approx(expected["top5"], abs=1e-12) if n_classes > 5 else None)
     assert scores.loss == pytest.approx(expected["loss"], rel=1e-12)
     assert scores.confusion.tolist() == expected["confusion"]
-    found = [(m.index, m.label, m.predicted, m.probability) for m in scores.mistakes]
-    assert found == expected["mistakes"]
+    mistakes = [(m.index, m.label, m.predicted, m.probability) for m in scores.mistakes]
+    assert mistakes == expected["mistakes"]
     assert scores.n_samples + scores.n_ignored == n
     check_answers(scores.answers, probabilities.tolist(), labels.tolist(), ignore_label)
 

@@ -42,12 +42,12 @@ def answer_of(chosen, values, **options):
 
 
 def score_with(
-    monkeypatch, chosen, values, targets, *, rows_at_once, bytes_at_once=2**24, n_at_once=2, each=None, **rest
+    monkeypatch, chosen, values, targets, *, rows_at_once, bytes_at_once=2**24, n_at_once=2, each=None, **options
 ):
     monkeypatch.setattr(scoring, "ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(scoring, "BYTES_AT_ONCE", bytes_at_once)
     answer = answer_of(chosen, values, n_at_once=n_at_once)
-    (total,), digest = score_samples(answer, samples_of(targets), [chosen], worst=4, each=each, **rest)
+    (total,), digest = score_samples(answer, samples_of(targets), [chosen], worst=4, each=each, **options)
     return total, digest
 
 
@@ -59,8 +59,8 @@ def test_figures_are_the_same_bits_however_many_batches_are_counted_at_once(task
         together = score_with(
             monkeypatch, chosen, values, targets, rows_at_once=rows_at_once, bytes_at_once=bytes_at_once
         )
-        mine, theirs = (total.metrics(ReportHead(SCORED)) for total, _ in (together, one_by_one))
-        assert mine.model_dump(exclude=CREATED) == theirs.model_dump(exclude=CREATED)
+        mine, expected = (total.metrics(ReportHead(SCORED)) for total, _ in (together, one_by_one))
+        assert mine.model_dump(exclude=CREATED) == expected.model_dump(exclude=CREATED)
         assert together[1].text() == one_by_one[1].text()
         for name, column in vars(one_by_one[0].samples()).items():
             np.testing.assert_array_equal(vars(together[0].samples())[name], column)
@@ -69,16 +69,24 @@ def test_figures_are_the_same_bits_however_many_batches_are_counted_at_once(task
 @pytest.mark.parametrize(("rows_at_once", "bytes_at_once", "most"), [(30, 2**24, 35), (1_000, 500, 14), (1, 1, 7)])
 def test_no_more_waits_than_allowed_and_each_sample_comes_once_in_order(rows_at_once, bytes_at_once, most, monkeypatch):
     chosen, values, targets = task_answers("regression")  # 24 bytes a sample
-    seen = []
+    scored_batches = []
     _, digest = score_with(
-        monkeypatch, chosen, values, targets, rows_at_once=rows_at_once, bytes_at_once=bytes_at_once, each=seen.append
+        monkeypatch,
+        chosen,
+        values,
+        targets,
+        rows_at_once=rows_at_once,
+        bytes_at_once=bytes_at_once,
+        each=scored_batches.append,
     )
-    assert max(len(one.content) for one in seen) <= most + 7
-    assert [one.start for one in seen] == np.cumsum([0, *(len(one.content) for one in seen[:-1])]).tolist()
-    assert sum(len(one.content) for one in seen) == N
-    assert np.concatenate([one.content for one in seen]).tolist() == digest.content().tolist()
-    np.testing.assert_array_equal(np.concatenate([one.results[0].targets for one in seen]), targets)
-    np.testing.assert_array_equal(np.concatenate([one.results[0].answers[0] for one in seen]), values[0])
+    assert max(len(batch.content) for batch in scored_batches) <= most + 7
+    assert [batch.start for batch in scored_batches] == np.cumsum(
+        [0, *(len(batch.content) for batch in scored_batches[:-1])]
+    ).tolist()
+    assert sum(len(batch.content) for batch in scored_batches) == N
+    assert np.concatenate([batch.content for batch in scored_batches]).tolist() == digest.content().tolist()
+    np.testing.assert_array_equal(np.concatenate([batch.results[0].targets for batch in scored_batches]), targets)
+    np.testing.assert_array_equal(np.concatenate([batch.results[0].answers[0] for batch in scored_batches]), values[0])
 
 
 def test_each_result_is_given_on(monkeypatch):
@@ -88,22 +96,22 @@ def test_each_result_is_given_on(monkeypatch):
     batches = samples.batches
     numbers = second[2]
 
-    def with_numbers(*given):
-        for one in batches(*given):
-            rows = slice(one.start, one.start + one.count)
-            yield Batch(one.start, one.count, one.stored, {**one.feeds, "numbers": numbers[rows]})
+    def with_numbers(*arguments):
+        for batch in batches(*arguments):
+            rows = slice(batch.start, batch.start + batch.count)
+            yield Batch(batch.start, batch.count, batch.stored, {**batch.feeds, "numbers": numbers[rows]})
 
     samples.batches = with_numbers
     values = {"a": first[1][0], "b": second[1][0]}
     answer = Answer(
         lambda batch: {name: value[batch.start : batch.start + batch.count] for name, value in values.items()}
     )
-    seen = []
-    sums, _ = score_samples(answer, samples, chosen, worst=0, each=seen.append)
-    (one,) = seen
-    np.testing.assert_array_equal(one.results[0].targets, first[2])
-    np.testing.assert_array_equal(one.results[1].targets, numbers)
-    assert one.results[1].losses.loss.tolist() == sums[1].samples().loss.tolist()
+    scored_batches = []
+    sums, _ = score_samples(answer, samples, chosen, worst=0, each=scored_batches.append)
+    (batch,) = scored_batches
+    np.testing.assert_array_equal(batch.results[0].targets, first[2])
+    np.testing.assert_array_equal(batch.results[1].targets, numbers)
+    assert batch.results[1].losses.loss.tolist() == sums[1].samples().loss.tolist()
 
 
 def test_a_bad_sample_is_named_by_its_position(monkeypatch):

@@ -30,13 +30,13 @@ SOLVER = 'base_lr: 0.1 lr_policy: "fixed" max_iter: 1'
 def test_one_device_as_options_solver_and_machine_say(
     monkeypatch: pytest.MonkeyPatch, devices: Any, solver_mode: str, n_seen: int, kind: str
 ) -> None:
-    asked: list[tuple[str, int]] = []
+    requests: list[tuple[str, int]] = []
     monkeypatch.setattr(tf_predict, "n_gpus_seen", lambda: n_seen)
     monkeypatch.setattr(
-        tf_predict, "set_up_devices", lambda kind, n_devices, n_threads: asked.append((kind, n_devices))
+        tf_predict, "set_up_devices", lambda kind, n_devices, n_threads: requests.append((kind, n_devices))
     )
     scoring_device(devices, solver_spec(parse_solver(f"{SOLVER} solver_mode: {solver_mode}")), n_threads=1)
-    assert asked == [(kind, 1)]
+    assert requests == [(kind, 1)]
 
 
 def test_gpu_is_refused_where_there_is_none() -> None:

@@ -31,7 +31,7 @@ class Worker:
     link: LocalLink
     scale: PresentRateScale
     local: np.ndarray
-    done: list[Grant] = field(default_factory=list)
+    held: list[Grant] = field(default_factory=list)
     lease: Lease | None = None
     n_read: int = 0
     is_finished: bool = False
@@ -44,8 +44,8 @@ class Worker:
 
     def turn(self, records: Counter[tuple[int, int, int]], live: list[int]) -> None:
         """Take a grant and a record for each step, and exchange; the next turn acknowledges the grant."""
-        answer = self.link.request_grant(TAU, done=self.done)
-        self.done = []
+        answer = self.link.request_grant(TAU, done=self.held)
+        self.held = []
         self.is_finished = isinstance(answer, Finished)
         if not isinstance(answer, Grant):
             return
@@ -58,7 +58,7 @@ class Worker:
             self.local = self.local * np.float32(1.0 - DECAY * self.scale.at(step))
         if answer.count:
             self.local, _ = self.link.exchange(self.local)
-        self.done = [answer]
+        self.held = [answer]
 
     def _read(self, records: Counter[tuple[int, int, int]]) -> None:
         """Read a record; a whole piece is counted when the server has taken the piece back."""

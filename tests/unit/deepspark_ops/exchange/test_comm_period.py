@@ -97,13 +97,13 @@ def slow_budget(losses: list[float], first: int) -> list[int]:
 @pytest.mark.parametrize("first", [1, 4])
 def test_budget_of_a_falling_loss_ends_periods_at_the_very_step(first: int) -> None:
     losses = [2.0 * 0.97**k for k in range(200)]
-    period, ends, done = LossBudget(first), [], 0
-    while done + period.value <= len(losses):
+    period, ends, n_steps_done = LossBudget(first), [], 0
+    while n_steps_done + period.value <= len(losses):
         n_steps = min(period.value, 3)  # grants are cut at boundaries
-        period.spend(losses[done : done + n_steps])
-        done += n_steps
+        period.spend(losses[n_steps_done : n_steps_done + n_steps])
+        n_steps_done += n_steps
         if period.is_due:
-            ends.append(done)
+            ends.append(n_steps_done)
             period.exchanged()
     expected = slow_budget(losses, first)
     assert ends == expected[: len(ends)]

@@ -66,8 +66,8 @@ def test_workers_in_a_fixed_order_agree_with_the_slow_reference_bit_for_bit(tmp_
         locals_[worker], _ = links[worker].exchange(locals_[worker] + update_of(step, 50))
     steps = [(int(worker), update_of(step, 50).tolist()) for step, worker in enumerate(order)]
     expected, center = slow_run(initial_vector(50).tolist(), steps, 3, 0.3)
-    for found, wanted in zip(locals_, expected, strict=True):
-        np.testing.assert_array_equal(found, np.float32(wanted))
+    for local, reference in zip(locals_, expected, strict=True):
+        np.testing.assert_array_equal(local, np.float32(reference))
     np.testing.assert_array_equal(exchange.center.vector, np.float32(center))
 
 
@@ -143,8 +143,8 @@ def test_report_says_what_happened(tmp_path: Path) -> None:
     mine, other = exchange.link(), exchange.link()
     mine.join(0)
     other.join(1)
-    local, theirs = mine.pull(), other.pull()
-    other.exchange(theirs)
+    local, other_local = mine.pull(), other.pull()
+    other.exchange(other_local)
     new_local, report = mine.exchange(local + 1, measure_distance=True)
     assert (report.sequence, report.staleness, report.overlaps, report.transport) == (1, 1, 0, "local")
     assert (report.bytes_up, report.bytes_down) == (4 * N_PARAMS, 4 * N_PARAMS)
@@ -218,8 +218,8 @@ def test_state_that_was_not_asked_for_is_dropped(tmp_path: Path) -> None:
 def test_a_new_exchange_in_an_old_folder_begins_anew(tmp_path: Path) -> None:
     settings = make_settings(tmp_path, n_workers=1)
     work(LocalExchange(settings, initial_vector()).link(), 0)
-    again = LocalExchange(settings, initial_vector())
-    assert again.poll().clock == 0
+    second_exchange = LocalExchange(settings, initial_vector())
+    assert second_exchange.poll().clock == 0
     assert not (tmp_path / "work" / "pending").exists()
 
 
@@ -268,11 +268,11 @@ def test_a_snapshot_says_how_many_exchanges_its_center_has_taken(tmp_path: Path)
         make_settings(tmp_path, strategy="softsync", schedule=Schedule(8, snapshot=4)), initial_vector()
     )
     work(exchange.link(), 0, want=2)
-    found = [
+    counts = [
         json.loads((tmp_path / "work" / "pending" / f"iter_{iteration}" / "complete.json").read_text())["applied"]
         for iteration in (4, 8)
     ]
-    assert found == [2, 4]
+    assert counts == [2, 4]
 
 
 def test_a_run_is_stopped_early_with_a_snapshot_of_what_is_done(tmp_path: Path) -> None:
@@ -285,11 +285,11 @@ def test_a_run_is_stopped_early_with_a_snapshot_of_what_is_done(tmp_path: Path) 
     exchange.coordinator.control("stop_early")
     link.exchange(local + 1)
     link.acknowledge(grant)
-    asked = link.request_grant(4)
-    assert isinstance(asked, Grant)
-    assert (asked.state_for, asked.count) == (4, 0)
+    snapshot_grant = link.request_grant(4)
+    assert isinstance(snapshot_grant, Grant)
+    assert (snapshot_grant.state_for, snapshot_grant.count) == (4, 0)
     link.send_state(4, {"updates": 4}, {"history": np.zeros((1, len(local)), np.float32)})
-    link.acknowledge(asked)
+    link.acknowledge(snapshot_grant)
     assert isinstance(link.request_grant(4), Finished)
     status = exchange.poll()
     assert (status.finished, status.acknowledged, status.snapshots) == (True, 4, (4,))
@@ -325,8 +325,10 @@ def test_a_run_that_goes_on_from_a_snapshot_ends_where_an_uninterrupted_one_does
     tmp_path: Path, strategy: str, options: dict[str, float]
 ) -> None:
     fields = {"strategy": strategy, "options": options}
-    whole = LocalExchange(make_settings(tmp_path, **fields, schedule=Schedule(12, snapshot=6)), initial_vector())
-    work(whole.link(), 0, want=1)
+    uninterrupted = LocalExchange(
+        make_settings(tmp_path, **fields, schedule=Schedule(12, snapshot=6)), initial_vector()
+    )
+    work(uninterrupted.link(), 0, want=1)
     pending = PendingSnapshot(tmp_path / "work", 6)
     server = pending.server_state()
     assert server is not None
@@ -334,4 +336,6 @@ def test_a_run_that_goes_on_from_a_snapshot_ends_where_an_uninterrupted_one_does
     resumed = LocalExchange(settings, np.fromfile(pending.center, np.float32))
     assert server.restore(resumed.center, settings.running_strategy()) is None
     work(resumed.link(), 0, want=1)
-    np.testing.assert_allclose(resumed.center.vector, whole.center.vector, atol=1e-5)  # movements are differences
+    np.testing.assert_allclose(
+        resumed.center.vector, uninterrupted.center.vector, atol=1e-5
+    )  # movements are differences

@@ -28,10 +28,12 @@ def shapes(_):
 
 def deploy_of(message, net):
     """Return the deploy net and the blob of its one result."""
-    made = build_deploy_net(message, net, choose_tasks(net), {"data", "label"})
-    assert [(one.blob, one.source, one.part) for one in made.inputs] == [("data", "data", None)]
-    (blob,) = made.outputs.values()
-    return made.message, blob
+    deploy_net = build_deploy_net(message, net, choose_tasks(net), {"data", "label"})
+    assert [(model_input.blob, model_input.source, model_input.part) for model_input in deploy_net.inputs] == [
+        ("data", "data", None)
+    ]
+    (blob,) = deploy_net.outputs.values()
+    return deploy_net.message, blob
 
 
 def test_only_what_the_scores_need_stays_in_its_order():
@@ -53,9 +55,9 @@ def test_shared_blob_finds_its_values_when_its_owner_is_cut_off():
     params = np.arange(net.params.n_params, dtype=np.float32)
     vector = deploy_params(net.params, params, layout)
     assert net.params.entry("ip", 0).layer == "unused"
-    views, own = net.params.views(params), layout.views(vector)
-    np.testing.assert_array_equal(own["ip[0]"], views["unused[0]"])
-    np.testing.assert_array_equal(own["prob[1]"], views["prob[1]"])
+    views, own_views = net.params.views(params), layout.views(vector)
+    np.testing.assert_array_equal(own_views["ip[0]"], views["unused[0]"])
+    np.testing.assert_array_equal(own_views["prob[1]"], views["prob[1]"])
 
 
 def test_probabilities_need_no_softmax():

@@ -20,14 +20,14 @@ def test_gpus_are_hidden_before_anything_that_computes_is_imported(
 
         @property
         def write_bundle(self):
-            seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+            visible_devices.append(os.environ["CUDA_VISIBLE_DEVICES"])
             return lambda config, on_step: SimpleNamespace(summary=lambda: "done")
 
-    seen: list[str] = []
+    visible_devices: list[str] = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setitem(sys.modules, "deepspark_ops.export.bundle", Imported())
     monkeypatch.setattr(export_main, "find_weights", lambda run, weights: None)
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"run_dir": str(tmp_path)}))
     main(config)
-    assert seen == ["-1"]
+    assert visible_devices == ["-1"]

@@ -10,9 +10,9 @@ from deepspark_ops.export.input_steps import TO_BGR, options_from_words, steps_i
 def test_words_give_the_same_numbers_back(tmp_path):
     values = tuple(float(value) for value in np.float32([104.00698793, 116.66876762, 122.67891434]))
     options = TransformOptions(crop_size=227, mean_values=values, scale=float(np.float32(1 / 256)))
-    found = options_from_words([TO_BGR, *steps_in_words(options)], tmp_path)
-    assert np.float32(found.mean_values).tolist() == list(values)
-    assert (found.crop_size, found.scale) == (227, options.scale)
+    reread = options_from_words([TO_BGR, *steps_in_words(options)], tmp_path)
+    assert np.float32(reread.mean_values).tolist() == list(values)
+    assert (reread.crop_size, reread.scale) == (227, options.scale)
     assert options_from_words(steps_in_words(TransformOptions()), tmp_path) == TransformOptions()
 
 

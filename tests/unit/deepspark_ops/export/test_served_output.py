@@ -30,7 +30,7 @@ def softmax(values, axis=1):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "targets", "wanted"),
+    ("name", "text", "targets", "contracts"),
     [
         ("labels", SIGMOIDS, {"truth": (3,)}, [("prob", "multi_label", (3,))]),
         ("numbers", NUMBERS, {"paid": (2,)}, [("price", "regression", (2,))]),
@@ -44,29 +44,29 @@ def softmax(values, axis=1):
         ),
     ],
 )
-def test_every_format_gives_every_result_by_its_name(name, text, targets, wanted, tmp_path):
+def test_every_format_gives_every_result_by_its_name(name, text, targets, contracts, tmp_path):
     text = net_text("".join(input_layer(blob, *shape) for blob, shape in targets.items()) + text)
     model, expected = exported_model(text, tmp_path)
-    assert [(one.name, one.task, one.shape) for one in model.outputs] == wanted
+    assert [(output.name, output.task, output.shape) for output in model.outputs] == contracts
     assert [layer.top[0] for layer in model.deploy.layer if layer.type == "Input"] == ["data"]
-    found = {}
+    answers_by_reader = {}
     write_saved_model(tmp_path / "saved", model.served())
-    found["TensorFlow"] = load_saved_model(tmp_path / "saved")(model.requests())
+    answers_by_reader["TensorFlow"] = load_saved_model(tmp_path / "saved")(model.requests())
     tf_onnx.FORMAT.write(model)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    names = [one.name for one in session.get_outputs()]
-    found["ONNX"] = dict(zip(names, session.run(names, model.requests()), strict=True))
+    names = [output.name for output in session.get_outputs()]
+    answers_by_reader["ONNX"] = dict(zip(names, session.run(names, model.requests()), strict=True))
     keras_file.FORMAT.write(model)
     run = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    found["Keras"] = {key: np.asarray(value) for key, value in run(model.requests()).items()}
+    answers_by_reader["Keras"] = {key: np.asarray(value) for key, value in run(model.requests()).items()}
     caffe.FORMAT.write(model)
     readings = caffe.FORMAT.read(model)
-    found |= {one.reader: one.answers for one in readings if one.answers is not None}
-    assert "OpenCV" in found
-    has_classes = wanted[0][0] == "scores"
-    for reader, answers in found.items():
+    answers_by_reader |= {reading.reader: reading.answers for reading in readings if reading.answers is not None}
+    assert "OpenCV" in answers_by_reader
+    has_classes = contracts[0][0] == "scores"
+    for reader, answers in answers_by_reader.items():
         extra = {"classes"} if has_classes and reader in ("TensorFlow", "ONNX", "Keras") else set()
-        assert set(answers) == {one for one, _, _ in wanted} | extra, reader
+        assert set(answers) == {name_ for name_, _, _ in contracts} | extra, reader
         for output, values in expected.items():
             np.testing.assert_allclose(answers[output], values, atol=1e-5, rtol=1e-5, err_msg=f"{reader} {output}")
 
@@ -87,7 +87,9 @@ def test_of_a_pair_one_branch_is_exported():
     (task,) = served_tasks(net, choose_tasks(net))
     assert task.outputs == ("feat",)
     deploy = build_deploy_net(message, net, (task,), {"pair_data", "sim"})
-    assert [(one.blob, one.source, one.part) for one in deploy.inputs] == [("data", "pair_data", (0, 1))]
+    assert [(model_input.blob, model_input.source, model_input.part) for model_input in deploy.inputs] == [
+        ("data", "pair_data", (0, 1))
+    ]
     assert [layer.name for layer in deploy.message.layer] == ["data", "feat"]
     assert list(deploy.message.layer[0].input_param.shape[0].dim) == [1, 1, 3, 3], format_message(deploy.message)
     (output,) = served_outputs((task,), deploy.outputs)
@@ -149,14 +151,14 @@ def test_raw_features_of_a_table_go_in_and_are_standardised_inside(tmp_path):
             np.asarray(run({"data": features})["price"]),
         )
 
-    for found in answers(raw["data"]):
-        np.testing.assert_allclose(found, expected["price"], atol=1e-5)
+    for prices in answers(raw["data"]):
+        np.testing.assert_allclose(prices, expected["price"], atol=1e-5)
     # A missing feature is the mean, which is 0 to the net.
     views = model.build(1).params.views(model.params)
     (weights, added) = views["price[0]"], views["price[1]"]
-    for found in answers(np.array([[np.nan, 37.0, 0.021]], np.float32)):
-        np.testing.assert_allclose(found, [weights @ [0, 1, 1] + added], atol=1e-4)
-    (contract,) = (one.contract() for one in model.inputs)
+    for prices in answers(np.array([[np.nan, 37.0, 0.021]], np.float32)):
+        np.testing.assert_allclose(prices, [weights @ [0, 1, 1] + added], atol=1e-4)
+    (contract,) = (model_input.contract() for model_input in model.inputs)
     assert contract.preprocessing == (FILL, STANDARDIZE)
     (tmp_path / "features.json").write_text(table.model_dump_json())
     assert table_of_input(contract, tmp_path) == table

@@ -29,10 +29,10 @@ def served(transform, shape=(7, 9, 3), *, is_image=True, dtype="uint8"):
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_model_prepares_images_as_the_numpy_transform_does(options, dtype):
     stored = np.random.default_rng(0).integers(0, 256, (2, 3, 7, 9)).astype(dtype)
-    wanted = transform_batch(stored, options, phase="TEST")
-    one = served(options, dtype=dtype)
-    found = preprocess(one.from_stored(stored), one).numpy()
-    np.testing.assert_array_equal(found, wanted)
+    expected = transform_batch(stored, options, phase="TEST")
+    served_input = served(options, dtype=dtype)
+    prepared = preprocess(served_input.from_stored(stored), served_input).numpy()
+    np.testing.assert_array_equal(prepared, expected)
 
 
 def test_from_stored_puts_red_first_and_channels_last():
@@ -45,8 +45,10 @@ def test_from_stored_puts_red_first_and_channels_last():
 
 def test_gray_and_vectors_are_left_as_they_are():
     gray = np.arange(4, dtype=np.uint8).reshape(1, 1, 2, 2)
-    one = served(TransformOptions(), (2, 2, 1))
-    np.testing.assert_array_equal(preprocess(one.from_stored(gray), one).numpy(), gray.astype(np.float32))
+    served_input = served(TransformOptions(), (2, 2, 1))
+    np.testing.assert_array_equal(
+        preprocess(served_input.from_stored(gray), served_input).numpy(), gray.astype(np.float32)
+    )
     vector = np.arange(3, dtype=np.float32)[np.newaxis]
     plain = served(None, (3,), is_image=False, dtype="float32")
     np.testing.assert_array_equal(preprocess(plain.from_stored(vector), plain).numpy(), vector)
@@ -77,5 +79,5 @@ def test_a_request_orders_no_weights(monkeypatch, tmp_path, most_constant_bytes)
     operations = Counter(operation.type for operation in served.serve.get_concrete_function().graph.get_operations())
     assert not {"Split", "SplitV", "Rsqrt"} & operations.keys()
     assert operations["Transpose"] == 3  # the request to Caffe's order, to channels-last, and back behind the ReLU
-    given = load_saved_model(tmp_path / "saved_model")(model.requests())
-    np.testing.assert_allclose(given["scores"], answers["scores"], atol=1e-6)
+    served_answers = load_saved_model(tmp_path / "saved_model")(model.requests())
+    np.testing.assert_allclose(served_answers["scores"], answers["scores"], atol=1e-6)

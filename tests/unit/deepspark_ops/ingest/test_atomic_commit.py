@@ -106,7 +106,7 @@ def test_a_full_disk_at_any_step_leaves_the_version_before_and_no_new_file(tmp_p
     version, samples = KINDS[kind]
     version(tmp_path, seed=1)
     shutil.copytree(tmp_path / "out", tmp_path / "old")
-    old, before = version_id(tmp_path), files(tmp_path / "out")
+    old, old_files = version_id(tmp_path), files(tmp_path / "out")
     with Steps(0, no_room).watched() as steps:
         version(tmp_path / "counted", seed=2)
     n_ends = [0, 0]
@@ -118,7 +118,7 @@ def test_a_full_disk_at_any_step_leaves_the_version_before_and_no_new_file(tmp_p
         is_new = version_id(tmp_path) != old
         n_ends[is_new] += 1
         if not is_new:
-            assert files(tmp_path / "out") == before
+            assert files(tmp_path / "out") == old_files
         else:
             restore(tmp_path)
         if tried.count < number:

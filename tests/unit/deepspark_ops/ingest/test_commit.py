@@ -57,13 +57,13 @@ def test_manifest_says_what_the_shards_hold(tmp_path, config):
 
 def test_splits_hold_every_image_once(tmp_path, config):
     ingest(config, tmp_path / "work")
-    found = []
+    images = []
     for split in ("train", "test"):
         with open_dataset(config.output / split) as dataset:
             for i, shard in enumerate(dataset.shards):
-                found += [image.tobytes() for image in dataset.read(i, 0, shard.n_samples)[0]]
+                images += [image.tobytes() for image in dataset.read(i, 0, shard.n_samples)[0]]
     expected = [np.ascontiguousarray(image_bgr(i).transpose(2, 0, 1)).tobytes() for i in range(40)]
-    assert sorted(found) == sorted(expected)
+    assert sorted(images) == sorted(expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"shard_format": "hdf5"}, {"encoded": True}])
@@ -97,9 +97,9 @@ def test_new_ingestion_takes_the_place_of_the_old_which_stays_as_a_version(tmp_p
     second = ingest(config.model_copy(update={"test_fraction": 0}), tmp_path / "work")
     assert present_splits(config.output) == ["train"]
     assert not (config.output / "train" / "files.txt").exists()
-    kept = kept_versions(config.output)
-    assert [read_manifest(path / "test").shard_format for path in kept] == ["lmdb", "hdf5"]
-    for path in kept:
+    versions = kept_versions(config.output)
+    assert [read_manifest(path / "test").shard_format for path in versions] == ["lmdb", "hdf5"]
+    for path in versions:
         verify_dataset(path, lambda _: None)
         shutil.rmtree(path)
     (config.output / ".dataset.json.k1ll3d.tmp").touch()
@@ -139,7 +139,7 @@ def test_few_bad_records_are_listed_beside_the_split(tmp_path, config):
 
 def test_too_many_bad_records_fail_and_keep_the_old_dataset(tmp_path, config):
     ingest(config, tmp_path / "work")
-    before = tree(config.output)
+    old_tree = tree(config.output)
     spoil(config, [3, 5, 8])
     with pytest.raises(DataError) as caught:
         ingest(config.model_copy(update={"max_rejected_fraction": 0.05}), tmp_path / "work")
@@ -148,10 +148,10 @@ def test_too_many_bad_records_fail_and_keep_the_old_dataset(tmp_path, config):
         "3 of 40 records cannot be used, max_rejected_fraction=0.05 allows 2; first: "
         f"img/3.png: {reason}; img/5.png: {reason}; img/8.png: {reason}; all are in {config.output}/rejected.jsonl"
     )
-    after = tree(config.output)
+    new_tree = tree(config.output)
     assert len((config.output / "rejected.jsonl").read_text().splitlines()) == 3
-    del after["rejected.jsonl"]
-    assert after == before
+    del new_tree["rejected.jsonl"]
+    assert new_tree == old_tree
     assert verify(config.output / "train")
 
 
@@ -168,8 +168,8 @@ def test_bad_lines_labels_and_images_are_found_in_one_run(tmp_path, config):
     config = config.model_copy(update={"n_classes": 3})
     with pytest.raises(DataError, match="4 of 43 records cannot be used"):
         ingest(config, tmp_path / "work")
-    found = [json.loads(line) for line in (config.output / "rejected.jsonl").read_text().splitlines()]
-    assert {item["name"]: item["reason"].partition(":")[0] for item in found} == {
+    rejected = [json.loads(line) for line in (config.output / "rejected.jsonl").read_text().splitlines()]
+    assert {item["name"]: item["reason"].partition(":")[0] for item in rejected} == {
         "bad": 'line 41 is not "path label"',
         "img/1.png": "label 9 is outside [0, 3)",
         "img/3.png": "6 bytes that are no image OpenCV can read (JPEG, PNG, BMP, ...)",

@@ -34,20 +34,20 @@ def sheet(config: IngestConfig, work: Path) -> dict[int, np.ndarray]:
     add_contact_sheet(config.output)
     archive = PictureArchive(DatasetPaths(config.output).contact_sheet, manifest.recipe_sha256)
     return {
-        label: cv2.imdecode(np.frombuffer(one.content, np.uint8), cv2.IMREAD_UNCHANGED)
-        for label, one in archive.read(archive.numbers).items()
+        label: cv2.imdecode(np.frombuffer(picture.content, np.uint8), cv2.IMREAD_UNCHANGED)
+        for label, picture in archive.read(archive.numbers).items()
     }
 
 
 def samples_by_class(config: IngestConfig) -> dict[int, list[np.ndarray]]:
     """All training samples as (H, W, 3), by a loop over the shards."""
-    found: dict[int, list[np.ndarray]] = {}
+    samples: dict[int, list[np.ndarray]] = {}
     with open_dataset(config.output / "train") as dataset:
         for shard, info in enumerate(dataset.shards):
             images, labels = dataset.read(shard, 0, info.n_samples)
             for image, label in zip(images, labels, strict=True):
-                found.setdefault(int(label), []).append(np.moveaxis(image, 0, 2))
-    return found
+                samples.setdefault(int(label), []).append(np.moveaxis(image, 0, 2))
+    return samples
 
 
 @pytest.mark.parametrize("changes", [{}, {"shard_format": "hdf5"}, {"encoded": True}, {"shuffle": False}], ids=str)

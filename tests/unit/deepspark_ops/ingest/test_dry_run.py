@@ -24,52 +24,52 @@ def config(tmp_path):
 
 def test_counts_are_those_of_the_ingestion_and_the_size_is_near(tmp_path, config):
     config = config.model_copy(update={"balance": "oversample", "limit": 80})
-    found = dry_run(config)
+    forecast = dry_run(config)
     assert not config.output.exists()
-    made = ingest(config, tmp_path / "work")
-    assert found["splits"] == {
+    manifests = ingest(config, tmp_path / "work")
+    assert forecast["splits"] == {
         split: {"n_samples": manifest.n_samples, "label_histogram": list(manifest.label_histogram)}
-        for split, manifest in made.items()
+        for split, manifest in manifests.items()
     }
-    assert found["chosen"] == {split: manifest.chosen for split, manifest in made.items() if manifest.chosen}
-    assert found["sample_shape"] == list(made["train"].sample_shape)
-    n_bytes = sum(manifest.n_bytes for manifest in made.values())
-    assert found["estimate"]["n_bytes"] == n_bytes  # every record was sampled
-    assert found["estimate"]["seconds"] > 0
-    assert found["sampled"]["sizes"] == {"height": [8, 8, 8], "width": [8, 8, 8]}
+    assert forecast["chosen"] == {split: manifest.chosen for split, manifest in manifests.items() if manifest.chosen}
+    assert forecast["sample_shape"] == list(manifests["train"].sample_shape)
+    n_bytes = sum(manifest.n_bytes for manifest in manifests.values())
+    assert forecast["estimate"]["n_bytes"] == n_bytes  # every record was sampled
+    assert forecast["estimate"]["seconds"] > 0
+    assert forecast["sampled"]["sizes"] == {"height": [8, 8, 8], "width": [8, 8, 8]}
 
 
 def test_of_many_records_few_are_read(config, monkeypatch):
     monkeypatch.setattr(dry_run_module, "SAMPLED_IMAGES", 12)
-    found = dry_run(config)
-    assert 12 <= found["sampled"]["n_records"] <= 18  # at least one of each shard
-    assert sum(one["n_samples"] for one in found["splits"].values()) == 90
+    forecast = dry_run(config)
+    assert 12 <= forecast["sampled"]["n_records"] <= 18  # at least one of each shard
+    assert sum(split["n_samples"] for split in forecast["splits"].values()) == 90
 
 
 def test_bad_records_and_warnings_are_told(config):
     for number in range(30):
         (config.source.parent / "img" / f"{number}.png").write_bytes(b"x")
     config.source.write_text(config.source.read_text() + "bad\nimg/50.png 7\n")
-    found = dry_run(config.model_copy(update={"n_classes": 4}))
-    assert found["rejected"] == {
+    forecast = dry_run(config.model_copy(update={"n_classes": 4}))
+    assert forecast["rejected"] == {
         "n_records": 2,
         "first": ['bad: line 91 is not "path label"', "img/50.png: label 7 is outside [0, 4)"],
     }
-    assert found["sampled"]["n_rejected"] == 30
-    assert found["would_fail"]
-    assert found["warnings"] == {"path_with_two_labels": 1, "class_without_sample": 1}
+    assert forecast["sampled"]["n_rejected"] == 30
+    assert forecast["would_fail"]
+    assert forecast["warnings"] == {"path_with_two_labels": 1, "class_without_sample": 1}
 
 
 def test_the_command_prints_tables_or_json(config, tmp_path):
     arguments = ["ingest", str(config.source), "--output", str(config.output), "--dry-run"]
-    done = invoke(*arguments)
-    assert done.exit_code == 0, done.stderr
-    assert "samples of 3x8x8; nothing was written" in done.stdout
-    assert "about 48.0 KiB" in done.stdout
-    done = invoke(*arguments, "--json")
-    assert json.loads(done.stdout)["format"] == "image_list"
-    done = invoke(*arguments[:-1], "--json")
-    assert (done.exit_code, "give both" in done.stderr.replace("\n", " ")) == (2, True)
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "samples of 3x8x8; nothing was written" in result.stdout
+    assert "about 48.0 KiB" in result.stdout
+    result = invoke(*arguments, "--json")
+    assert json.loads(result.stdout)["format"] == "image_list"
+    result = invoke(*arguments[:-1], "--json")
+    assert (result.exit_code, "give both" in result.stderr.replace("\n", " ")) == (2, True)
     assert not config.output.exists()
 
 

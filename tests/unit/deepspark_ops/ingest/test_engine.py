@@ -37,11 +37,11 @@ def images(tmp_path, **options) -> IngestConfig:
 @pytest.mark.parametrize("engine", ["auto", "process"])
 def test_a_small_dataset_is_made_without_spark_and_the_log_says_so(tmp_path, caplog, engine):
     caplog.set_level(logging.INFO)
-    found = spark_job.run_ingest(images(tmp_path, engine=engine))
+    manifests = spark_job.run_ingest(images(tmp_path, engine=engine))
     expected = ingest(IngestConfig(source=tmp_path / "raw" / "list.txt", output=tmp_path / "here"), tmp_path / "work")
-    assert [shard.sha256 for shard in found["train"].shards] == [shard.sha256 for shard in expected["train"].shards]
-    told = "this process reads 30 records, Spark is not started (engine=" + engine
-    assert any(told in line for line in caplog.messages)
+    assert [shard.sha256 for shard in manifests["train"].shards] == [shard.sha256 for shard in expected["train"].shards]
+    message = "this process reads 30 records, Spark is not started (engine=" + engine
+    assert any(message in line for line in caplog.messages)
     assert any("ingest train: shard 1/1 written" in line for line in caplog.messages)
 
 

@@ -101,11 +101,11 @@ def test_strict_refuses_and_keeps_what_was_there(tmp_path, config):
     strict = config.model_copy(update={"strict": True})
     with pytest.raises(DataError) as caught:
         ingest(strict.model_copy(update={"seed": 2}), tmp_path / "work2")
-    told = "strict: records with the content of an earlier one: 1; all are in "
-    assert str(caught.value) == f"{told}{config.output}/warnings.jsonl"
+    message = "strict: records with the content of an earlier one: 1; all are in "
+    assert str(caught.value) == f"{message}{config.output}/warnings.jsonl"
     assert named(config.output / "warnings.jsonl") == {("duplicate", "again.png")}
     assert read_manifest(config.output / "train") == manifests["train"]
-    with pytest.raises(DataError, match=f"{told}{listed(config.output / 'train', 'warnings.jsonl')}"):
+    with pytest.raises(DataError, match=f"{message}{listed(config.output / 'train', 'warnings.jsonl')}"):
         check_strict(strict, manifests)
     check_strict(config, manifests)
 
@@ -118,10 +118,10 @@ def test_strict_lets_notes_pass(tmp_path, config):
 
 
 def test_warnings_of_an_earlier_ingestion_go(tmp_path, config):
-    before = config.source.read_text()
+    old_list = config.source.read_text()
     add(config, "again.png", png(image_bgr(4, (7, 6))), 1)
     ingest(config, tmp_path / "work")
-    config.source.write_text(before)
+    config.source.write_text(old_list)
     ingest(config, tmp_path / "work2")
     assert read_manifest(config.output / "train").warnings_file is None
 

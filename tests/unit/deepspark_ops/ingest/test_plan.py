@@ -39,23 +39,23 @@ def test_every_record_is_in_exactly_one_task(tmp_path, source):
 
 def test_order_is_the_sources_without_shuffle_and_follows_the_seed_with(tmp_path, source):
     plain = positions_of(planned_images(tmp_path, source, shuffle=False, test_fraction=0), "train")
-    first, again, other = (
+    first, repeated, other = (
         positions_of(planned_images(tmp_path, source, test_fraction=0, seed=s), "train") for s in (1, 1, 2)
     )
     assert plain == list(range(30)) == sorted(first)
-    assert first == again != other
+    assert first == repeated != other
 
 
 def test_a_grown_source_keeps_each_record_on_its_side(tmp_path):
     source = write_images(tmp_path / "raw", 60)
     lines = source.read_text().splitlines(keepends=True)
     source.write_text("".join(lines[20:50]))
-    before = planned_images(tmp_path, source)
+    old_plan = planned_images(tmp_path, source)
     source.write_text("".join(reversed(lines)))
     grown = planned_images(tmp_path, source, resize_height=4, resize_width=4)
     for split in ("train", "test"):
         first, second = (
-            {name for task in plan.tasks if task.split == split for name in task.names} for plan in (before, grown)
+            {name for task in plan.tasks if task.split == split for name in task.names} for plan in (old_plan, grown)
         )
         assert first < second
 
@@ -147,9 +147,9 @@ def test_recipe_sees_source_and_options_not_the_place(tmp_path, source):
     (tmp_path / "names.txt").write_text("a\n")
     named = digest(class_names=tmp_path / "names.txt")
     (tmp_path / "names.txt").write_text("b\n")
-    others = [digest(seed=2), digest(gray=True), named, digest(class_names=tmp_path / "names.txt")]
+    other_digests = [digest(seed=2), digest(gray=True), named, digest(class_names=tmp_path / "names.txt")]
     source.write_text(source.read_text() + "img/1.png 2\n")
-    assert len({base, *others, digest()}) == 6
+    assert len({base, *other_digests, digest()}) == 6
 
 
 def test_digests_of_datasets_made_before_stay_when_options_are_added(tmp_path, monkeypatch):
@@ -185,8 +185,10 @@ def test_too_few_shards_say_how_many_there_must_be(tmp_path, monkeypatch):
 
 
 def test_the_stored_order_is_a_fixed_permutation_or_the_sources(tmp_path, source):
-    whole = planned_images(tmp_path, source, test_fraction=0, shuffle=False)
-    shuffled, again = (planned_images(tmp_path, source, test_fraction=0, seed=3) for _ in range(2))
-    orders = [np.concatenate([task.positions for task in plan.tasks]).tolist() for plan in (whole, shuffled, again)]
+    unshuffled = planned_images(tmp_path, source, test_fraction=0, shuffle=False)
+    shuffled, repeated = (planned_images(tmp_path, source, test_fraction=0, seed=3) for _ in range(2))
+    orders = [
+        np.concatenate([task.positions for task in plan.tasks]).tolist() for plan in (unshuffled, shuffled, repeated)
+    ]
     assert orders[0] == sorted(orders[0]) != orders[1] == orders[2]
     assert sorted(orders[1]) == orders[0]

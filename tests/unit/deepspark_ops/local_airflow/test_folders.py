@@ -29,7 +29,7 @@ def test_without_a_checkout_everything_is_below_the_present_folder_or_deepspark_
 
 def test_the_users_settings_of_airflow_are_kept_but_for_its_address(tmp_path: Path) -> None:
     folders = LocalFolders.find({}, tmp_path, tmp_path)
-    given = {
+    user_environment = {
         "AIRFLOW__CORE__PARALLELISM": "9",
         "AIRFLOW__API__PORT": "1",
         "AIRFLOW_HOME": "/elsewhere",
@@ -37,34 +37,34 @@ def test_the_users_settings_of_airflow_are_kept_but_for_its_address(tmp_path: Pa
         "PYTHONDONTWRITEBYTECODE": "1",
         "PATH": "/bin",
     }
-    made = folders.environment(8123, given, log_port=8124)
-    assert made["AIRFLOW__CORE__PARALLELISM"] == "9"
-    assert (made["AIRFLOW__API__PORT"], made["AIRFLOW__API__HOST"]) == ("8123", "127.0.0.1")
-    assert made["AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT"] == "8124"
-    assert resolve_name(made["AIRFLOW__CORE__HOSTNAME_CALLABLE"])() == "127.0.0.1"
-    assert made["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8123/execution/"
-    assert made["AIRFLOW_HOME"] == str(tmp_path / ".airflow")
-    assert (made["DEEPSPARK_ROOT"], made["DEEPSPARK_HOME"]) == (str(tmp_path), "/data")
-    assert made["PATH"].endswith(":/bin")
-    assert "PYTHONDONTWRITEBYTECODE" not in made
+    environment = folders.environment(8123, user_environment, log_port=8124)
+    assert environment["AIRFLOW__CORE__PARALLELISM"] == "9"
+    assert (environment["AIRFLOW__API__PORT"], environment["AIRFLOW__API__HOST"]) == ("8123", "127.0.0.1")
+    assert environment["AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT"] == "8124"
+    assert resolve_name(environment["AIRFLOW__CORE__HOSTNAME_CALLABLE"])() == "127.0.0.1"
+    assert environment["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8123/execution/"
+    assert environment["AIRFLOW_HOME"] == str(tmp_path / ".airflow")
+    assert (environment["DEEPSPARK_ROOT"], environment["DEEPSPARK_HOME"]) == (str(tmp_path), "/data")
+    assert environment["PATH"].endswith(":/bin")
+    assert "PYTHONDONTWRITEBYTECODE" not in environment
 
 
 def test_the_administrator_is_among_the_users_that_a_person_lists(tmp_path: Path) -> None:
     folders = LocalFolders.find({}, tmp_path, tmp_path)
     name = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
-    for given, made in (
+    for users, expected in (
         ("ada:viewer, bob:user", "admin:admin,ada:viewer,bob:user"),
         ("ada:viewer,admin:viewer", "admin:admin,ada:viewer"),  # we call Airflow as the administrator
         ("admin:admin", "admin:admin"),
     ):
-        assert folders.environment(1, {name: given}, log_port=2)[name] == made
+        assert folders.environment(1, {name: users}, log_port=2)[name] == expected
     assert name not in folders.environment(1, {}, log_port=2)  # then airflow.cfg, or Airflow's default, says who
 
 
 def test_the_settings_bear_an_api_server_that_is_away_for_five_minutes(tmp_path: Path) -> None:
-    made = LocalFolders.find({}, tmp_path, tmp_path).environment(1, {}, log_port=2)
+    environment = LocalFolders.find({}, tmp_path, tmp_path).environment(1, {}, log_port=2)
     outage_s = 300.0
-    number = {name: float(made[f"AIRFLOW__{name}"]) for name in OUTAGE_SETTINGS}
+    number = {name: float(environment[f"AIRFLOW__{name}"]) for name in OUTAGE_SETTINGS}
     waits = number["WORKERS__EXECUTION_API_RETRIES"] - 1
     shortest = waits * number["WORKERS__EXECUTION_API_RETRY_WAIT_MIN"]  # Airflow draws a wait between the two
     longest = waits * number["WORKERS__EXECUTION_API_RETRY_WAIT_MAX"]

@@ -73,22 +73,22 @@ def test_the_scheduler_starts_after_the_api_server_answers(tmp_path: Path) -> No
 
 
 def test_the_api_server_is_prepared_for_tasks_while_the_scheduler_starts(tmp_path: Path) -> None:
-    airflow, asked = FakeAirflow(silent_for=2), []
+    airflow, services_at_preparation = FakeAirflow(silent_for=2), []
     answered = threading.Event()
 
     def prepare() -> None:
-        asked.append(set(airflow.started))
+        services_at_preparation.append(set(airflow.started))
         answered.wait(10)
 
     def health() -> Mapping[str, str]:
-        if "scheduler" in airflow.started and asked:
+        if "scheduler" in airflow.started and services_at_preparation:
             answered.set()
         return airflow.health() if answered.is_set() or "scheduler" not in airflow.started else {}
 
     Services(airflow.launch, health, tmp_path, lambda line: None, prepare).start(poll_s=0)
     assert answered.is_set()
-    assert len(asked) == 1
-    assert API_SERVER in asked[0]
+    assert len(services_at_preparation) == 1
+    assert API_SERVER in services_at_preparation[0]
 
 
 @pytest.mark.parametrize("status", [200, 404, None])
@@ -111,9 +111,9 @@ def test_the_first_call_of_a_tasks_path_prepares_the_api_server(status: int | No
 
 
 def test_what_is_waited_for_is_said_once_and_again_only_when_it_changes(tmp_path: Path) -> None:
-    airflow, told = FakeAirflow(silent_for=20), []
-    Services(airflow.launch, airflow.health, tmp_path, told.append).start(poll_s=0)
-    assert [line for line in told if line.startswith("waiting")] == ["waiting for api-server"]
+    airflow, lines = FakeAirflow(silent_for=20), []
+    Services(airflow.launch, airflow.health, tmp_path, lines.append).start(poll_s=0)
+    assert [line for line in lines if line.startswith("waiting")] == ["waiting for api-server"]
     changing = FakeAirflow(silent_for=5, scheduler="unhealthy", dag_processor="unhealthy")
     health = changing.health
 
@@ -123,9 +123,9 @@ def test_what_is_waited_for_is_said_once_and_again_only_when_it_changes(tmp_path
         changing.states["scheduler"] = "healthy" if n_asked > 18 else "unhealthy"
         return health()
 
-    told.clear()
-    Services(changing.launch, recovering, tmp_path, told.append).start(poll_s=0)
-    assert [line for line in told if line.startswith("waiting")] == [
+    lines.clear()
+    Services(changing.launch, recovering, tmp_path, lines.append).start(poll_s=0)
+    assert [line for line in lines if line.startswith("waiting")] == [
         "waiting for api-server", "waiting for dag-processor, scheduler", "waiting for scheduler",
     ]  # fmt: skip
 
@@ -154,24 +154,24 @@ def test_a_service_that_ends_is_named_with_the_end_of_its_log(tmp_path: Path) ->
 
 
 def test_what_ends_is_started_again_a_few_times_but_not_the_scheduler(tmp_path: Path) -> None:
-    airflow, told = FakeAirflow(), []
-    services = Services(airflow.launch, airflow.health, tmp_path, told.append)
+    airflow, lines = FakeAirflow(), []
+    services = Services(airflow.launch, airflow.health, tmp_path, lines.append)
     services.start(poll_s=0)
-    told.clear()
+    lines.clear()
     services.keep()
-    assert told == []
+    assert lines == []
     for number in range(1, MAX_RESTARTS + 1):
         dead = airflow.started["api-server"]
         dead.returncode = -9
         services.keep()
         assert airflow.started["api-server"] is not dead
-        assert told == ["airflow api-server ended with exit code -9; it is started again"] * number
+        assert lines == ["airflow api-server ended with exit code -9; it is started again"] * number
     airflow.started["triggerer"].returncode = 1
     services.keep()  # each is counted for itself
     airflow.started["api-server"].returncode = -9
     with pytest.raises(AirflowFailed, match="airflow api-server ended with exit code -9"):
         services.keep()
-    services = Services(airflow.launch, airflow.health, tmp_path, told.append)
+    services = Services(airflow.launch, airflow.health, tmp_path, lines.append)
     services.start(poll_s=0)
     airflow.started["scheduler"].returncode = -9
     with pytest.raises(AirflowFailed, match="airflow scheduler ended with exit code -9"):
@@ -191,10 +191,10 @@ def test_a_service_that_ends_now_and_then_is_always_started_again(
 
 
 def test_a_taken_port_is_refused_with_a_remedy() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = occupied.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"port {port} .* deepspark ui --port {port + 1}"):
             require_free(port)
     require_free(free_port())

@@ -11,6 +11,6 @@ from tests.e2e.small_example import SmallExample
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def locations(tmp_path: Path) -> Places:
     SmallExample(tmp_path).write()
     return Places(tmp_path, tmp_path / "home")

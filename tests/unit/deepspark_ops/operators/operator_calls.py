@@ -126,25 +126,25 @@ class OutletEvents:
         return self.of_dataset
 
 
-def operator_of(kind: Any, dag: DAG, places: Places, **arguments: Any) -> Any:
+def operator_of(kind: Any, dag: DAG, locations: Places, **arguments: Any) -> Any:
     """Return an operator whose values are those of the DAG's form, and whose run is the output of a task ``check``."""
     form = {name: f"{{{{ params.{name} }}}}" for name in dag.params if name in argument_fields(kind)}
     run = {"run": OF_CHECK} if kind.takes_run else {"trials": OF_CHECK} if "trials" in kind.more_templates else {}
     named = {"task_id": str(uuid4()), "refuse_unknown_conf": True}
-    return kind(**{**named, **form, **run, **arguments}, places=places, dag=dag)
+    return kind(**{**named, **form, **run, **arguments}, places=locations, dag=dag)
 
 
 def rendered(operator: BaseOperator, values: dict[str, Any]) -> Any:
     """Return an operator whose templates are those of a task's context, as Airflow makes it before it executes."""
-    one = operator.prepare_for_execution()
-    one.render_template_fields(values)
-    return one
+    copy = operator.prepare_for_execution()
+    copy.render_template_fields(values)
+    return copy
 
 
 def execute(operator: BaseOperator, values: dict[str, Any]) -> Any:
     """Call what the operator itself does; Airflow's guard wants a task runner around it."""
-    one = rendered(operator, values)
-    return type(one).execute.__wrapped__(one, values)
+    ready = rendered(operator, values)
+    return type(ready).execute.__wrapped__(ready, values)
 
 
 LABELS = [0, 1] * 50
@@ -154,16 +154,16 @@ MODEL = Asset("deepspark_model", uri="x-deepspark://model")
 class Retraining:
     """A model whose version v1 errs on 9 of 100 samples, and the operators of a run that began with it."""
 
-    def __init__(self, places: Places, dag: DAG) -> None:
-        self.models = places.home / "models"
-        self._places = places
+    def __init__(self, locations: Places, dag: DAG) -> None:
+        self.models = locations.home / "models"
+        self._locations = locations
         self._dag = dag
         self.promoted("first", self._decision())
-        self.run = StageRun(places.home / "r", None, production_weights(self.models, "model"))
+        self.run = StageRun(locations.home / "r", None, production_weights(self.models, "model"))
 
     def promoted(self, name: str, decision: Decision) -> str:
         config = PromoteConfig(models=self.models, model="model")
-        bundle = make_bundle(self._places.home / name / "bundle", name.encode(), run=name)
+        bundle = make_bundle(self._locations.home / name / "bundle", name.encode(), run=name)
         return promote(bundle, decision, config, Author("anna")).version
 
     def bundle(self) -> Path:
@@ -177,8 +177,8 @@ class Retraining:
     def scored(self, n_wrong: int) -> None:
         assert self.run.production is not None
         weights = file_digest(self.run.production).removeprefix("sha256:")
-        theirs = evaluation(answers_with(LABELS, range(9)), LABELS, weights=weights)
-        write_evaluation(self.run.run_dir / "evaluation_production", theirs)
+        production = evaluation(answers_with(LABELS, range(9)), LABELS, weights=weights)
+        write_evaluation(self.run.run_dir / "evaluation_production", production)
         mine = evaluation(answers_with(LABELS, range(n_wrong)), LABELS)
         write_evaluation(self.run.run_dir / "evaluation", mine)
 
@@ -188,7 +188,7 @@ class Retraining:
         return context(self._dag, xcom=self.run.to_xcom(), conf=self.conf)
 
     def decide(self) -> dict[str, str]:
-        operator = operator_of(DeepSparkDecideOperator, self._dag, self._places)
+        operator = operator_of(DeepSparkDecideOperator, self._dag, self._locations)
         values = self.context()
         try:
             return dict(execute(operator, values))
@@ -198,7 +198,7 @@ class Retraining:
     def promote(self) -> tuple[dict[str, str], dict[str, Any]]:
         make_bundle(self.run.run_dir / "bundle", b"second", run="second")
         event = SimpleNamespace(extra={})
-        operator = operator_of(DeepSparkPromoteOperator, self._dag, self._places, model_asset=MODEL)
+        operator = operator_of(DeepSparkPromoteOperator, self._dag, self._locations, model_asset=MODEL)
         values = self.context() | {"outlet_events": ByAsset(event)}
         try:
             return dict(execute(operator, values)), event.extra

@@ -44,27 +44,27 @@ AT = datetime(2026, 11, 22, 12, 0, 0, 5, tzinfo=UTC)
 class Asking(Retraining):
     """A retraining whose candidate is better, up to its task approve; what Airflow would do is noted instead."""
 
-    def __init__(self, places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(places, dag)
-        self.asked: dict[str, Any] = {}
+    def __init__(self, locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(locations, dag)
+        self.question: dict[str, Any] = {}
         self.skipped: list[str] = []
-        self.told: list[tuple[str, str, str]] = []
+        self.notices: list[tuple[str, str, str]] = []
         self.conf = {"approval": True, "approval_timeout": "90 min"}
         self.scored(0)
         self.report = self.run.run_dir / "evaluation" / "report.html"
         self.report.write_text("<!-- decision --><!-- end of decision -->")
-        monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **asked: self.asked.update(asked))
+        monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **fields: self.question.update(fields))
         for module in (approve_module, promote_module):
             monkeypatch.setattr(module, "notify", self._notify)
         monkeypatch.setattr(
             DeepSparkApproveOperator, "skip", lambda _, ti, tasks: self.skipped.extend(task.task_id for task in tasks)
         )
-        self.operator = operator_of(DeepSparkApproveOperator, dag, places)
+        self.operator = operator_of(DeepSparkApproveOperator, dag, locations)
         self.operator >> hitl.HITLEntryOperator(task_id="after", subject="stands for promote", dag=dag)
         self.decide()
 
     def _notify(self, context: Any, event: str, reason: str, page: str = "report") -> None:
-        self.told.append((event, reason, page))
+        self.notices.append((event, reason, page))
 
     def ask(self) -> timedelta | None:
         values = self.context()
@@ -79,9 +79,9 @@ class Asking(Retraining):
         timeout: timedelta | None = waiting.timeout
         return timeout
 
-    def answer(self, option: str, who: str | None = "anna", comment: str = "") -> dict[str, Any]:
+    def answer(self, option: str, user: str | None = "anna", comment: str = "") -> dict[str, Any]:
         values = self.context() | {"task": self.operator}
-        person = {"id": "7", "name": who} if who else None
+        person = {"id": "7", "name": user} if user else None
         event = {
             "chosen_options": [option],
             "params_input": {"comment": comment},
@@ -94,8 +94,8 @@ class Asking(Retraining):
             self.noted = values["pushed"].get("deepspark_decision")
 
     def decision(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.run.run_dir / "decision.json").read_text())
-        return found
+        decision: dict[str, Any] = json.loads((self.run.run_dir / "decision.json").read_text())
+        return decision
 
     def status(self) -> str:
         return read_statuses(self.run.run_dir)["approve"].status
@@ -103,12 +103,12 @@ class Asking(Retraining):
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Asking]:
-    def made() -> Asking:
+    def make_asking() -> Asking:
         params = form_params([("Promote", PromoteConfig), ("Promote", ApprovalConfig)], {})
         with DAG("d", params=params, schedule=None) as dag:
             return Asking(Places(tmp_path, tmp_path / "home"), dag, monkeypatch)
 
-    return made
+    return make_asking
 
 
 @pytest.fixture
@@ -120,23 +120,23 @@ def test_nobody_is_asked_unless_the_run_says_so(asking: Asking) -> None:
     asking.conf = None
     with pytest.raises(AirflowSkipException, match="nobody is asked: approval is off"):
         execute(asking.operator, asking.context())
-    assert asking.asked == {}
+    assert asking.question == {}
     assert asking.promote()[1]["reason"] == f"promoted: {FIGURES}"
     assert asking.history()[-1] == ("promoted", "v2", "scheduled")
 
 
 def test_a_person_is_asked_with_the_comparison_and_the_worker_given_back(asking: Asking) -> None:
     assert asking.ask() == timedelta(minutes=90)
-    assert asking.asked["options"] == ["Approve", "Reject"]
-    assert asking.asked["defaults"] == ["Reject"]  # what Airflow answers when the time is over
-    assert list(asking.asked["params"]) == ["comment"]  # not the DAG's whole form
-    assert asking.asked["subject"] == f"Put a new version of model into production? {FIGURES}"
-    body = asking.asked["body"]
+    assert asking.question["options"] == ["Approve", "Reject"]
+    assert asking.question["defaults"] == ["Reject"]  # what Airflow answers when the time is over
+    assert list(asking.question["params"]) == ["comment"]  # not the DAG's whole form
+    assert asking.question["subject"] == f"Put a new version of model into production? {FIGURES}"
+    body = asking.question["body"]
     figures = ("| 100 samples | new | production (v1) |", "100.0 % [", "91.0 % [", "+9.0 points", "p = 0.002")
     links = ("[Report](/deepspark/runs/d/r/report)", "[Training](/deepspark/runs/d/r/training)")
     assert [part for part in (*figures, *links, "within 90 min") if part not in body] == []
     assert f"Waits for approval: {html.escape(FIGURES)}" in asking.report.read_text()
-    assert asking.told == [("approval", f"waits for approval: {FIGURES}", "answer")]
+    assert asking.notices == [("approval", f"waits for approval: {FIGURES}", "answer")]
     assert asking.status() == "waiting"
     assert asking.history()[-1] == ("promoted", "v1", "anna")
 
@@ -165,11 +165,11 @@ def test_who_approved_stands_wherever_the_promotion_does(asking: Asking) -> None
     model = read_model(asking.models, "model")
     last = model.history[-1]
     assert (last.action, last.who, last.reason) == ("promoted", "anna", reason)
-    assert asking.told[1:] == [("promoted", f"model model: v2 is in production ({reason})", "report")]
+    assert asking.notices[1:] == [("promoted", f"model model: v2 is in production ({reason})", "report")]
 
 
 @pytest.mark.parametrize(
-    ("who", "comment", "reason", "author"),
+    ("user", "comment", "reason", "author"),
     [
         ("anna", "", f"kept production: refused by anna; {FIGURES}", "anna"),
         ("anna", "why", f"kept production: refused by anna (why); {FIGURES}", "anna"),
@@ -177,16 +177,16 @@ def test_who_approved_stands_wherever_the_promotion_does(asking: Asking) -> None
     ],
 )
 def test_without_an_approval_production_stays_and_the_run_ends_well(
-    asking: Asking, who: str | None, comment: str, reason: str, author: str
+    asking: Asking, user: str | None, comment: str, reason: str, author: str
 ) -> None:
     asking.ask()
-    assert asking.answer("Reject", who, comment)["approved"] is False
+    assert asking.answer("Reject", user, comment)["approved"] is False
     assert asking.skipped == ["after"]
     assert asking.noted == reason
     assert asking.decision()["reason"] == reason
     assert f'<p class="decision kept">K{html.escape(reason[1:])}</p>' in asking.report.read_text()
     assert asking.history()[-1] == ("kept", None, author)
-    assert asking.told[1:] == [("kept", reason, "report")]
+    assert asking.notices[1:] == [("kept", reason, "report")]
     with pytest.raises(AirflowSkipException, match="kept production: "):  # cleared and run by itself
         asking.promote()
 
@@ -195,7 +195,7 @@ def test_whoever_is_asked_again_is_asked_the_same(asking: Asking) -> None:
     asking.ask()
     asking.answer("Reject", comment="not today")
     asking.ask()
-    assert asking.asked["subject"].endswith(f"? {FIGURES}")
+    assert asking.question["subject"].endswith(f"? {FIGURES}")
     assert asking.decision()["approval"] is None
     asking.answer("Approve", "berta")
     assert asking.promote()[1]["reason"] == f"promoted: {FIGURES}; approved by berta"

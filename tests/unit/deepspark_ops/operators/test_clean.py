@@ -40,16 +40,16 @@ def promoted_run(home: Path, models: Path, name: str) -> Path:
 def test_a_run_with_other_models_removes_no_source_of_the_models_that_the_pages_show(
     tmp_path: Path, served: str
 ) -> None:
-    places = Places(tmp_path, tmp_path / "home", models_folder=tmp_path / served)
-    of_pages = promoted_run(places.home, places.models, "digits")
-    of_conf = promoted_run(places.home, tmp_path / "others", "parts")
-    unused = places.home / "runs" / "deepspark_retrain" / "unused"
+    locations = Places(tmp_path, tmp_path / "home", models_folder=tmp_path / served)
+    of_pages = promoted_run(locations.home, locations.models, "digits")
+    of_conf = promoted_run(locations.home, tmp_path / "others", "parts")
+    unused = locations.home / "runs" / "deepspark_retrain" / "unused"
     unused.mkdir()
     (unused / "config.json").write_text("{}")
     for path in (unused / "config.json", unused):
         os.utime(path, (time.time() - YEAR_S,) * 2)
     with DAG("d", params=form_params([("Clean", CleanConfig)]), schedule=None) as dag:
-        clean = operator_of(DeepSparkCleanOperator, dag, places)
+        clean = operator_of(DeepSparkCleanOperator, dag, locations)
     conf = {"models": str(tmp_path / "others"), "remove": True, "keep_runs": 0}
     execute(clean, context(dag, conf=conf))
     assert not unused.exists()

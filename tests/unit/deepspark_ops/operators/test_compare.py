@@ -50,8 +50,8 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[CheckConfig]:
     return configs
 
 
-def context(dag: DAG, places: Places, *, xcom: Any = None, **conf: Any) -> dict[str, Any]:
-    conf = SmallExample(places.root).conf(strategies=["easgd", "sync"], **conf)
+def context(dag: DAG, locations: Places, *, xcom: Any = None, **conf: Any) -> dict[str, Any]:
+    conf = SmallExample(locations.root).conf(strategies=["easgd", "sync"], **conf)
     return {
         "dag": SimpleNamespace(params=dag.params, tasks=[]),
         "params": default_values(dag) | conf,
@@ -61,16 +61,16 @@ def context(dag: DAG, places: Places, *, xcom: Any = None, **conf: Any) -> dict[
 
 
 def test_check_passes_on_a_trial_each_and_reads_each_solver_once(
-    places: Places, dag: DAG, checked: list[CheckConfig]
+    locations: Places, dag: DAG, checked: list[CheckConfig]
 ) -> None:
-    check = operator_of(DeepSparkCheckTrialsOperator, dag, places)
-    found = execute(check, context(dag, places, workers="1, 3", base_lrs="0.5", comm_period=1))
-    assert json.loads(json.dumps(found)) == found
+    check = operator_of(DeepSparkCheckTrialsOperator, dag, locations)
+    passed_on = execute(check, context(dag, locations, workers="1, 3", base_lrs="0.5", comm_period=1))
+    assert json.loads(json.dumps(passed_on)) == passed_on
     names = ["easgd, 1 worker", "easgd, 3 workers", "sync, 3 workers"]  # with 1 worker both are one training
-    assert [trial["name"] for trial in found] == names
-    assert len({trial["dataset"] for trial in found}) == 1
-    runs = places.home / "runs" / "deepspark_compare"
-    assert [Path(trial["run_dir"]).relative_to(runs).as_posix() for trial in found][-1] == "run__trial_03"
+    assert [trial["name"] for trial in passed_on] == names
+    assert len({trial["dataset"] for trial in passed_on}) == 1
+    runs = locations.home / "runs" / "deepspark_compare"
+    assert [Path(trial["run_dir"]).relative_to(runs).as_posix() for trial in passed_on][-1] == "run__trial_03"
     plan = read_plan(runs / "run")
     assert plan is not None
     assert [(trial.name, trial.same_runs) for trial in plan.trials] == [
@@ -81,44 +81,50 @@ def test_check_passes_on_a_trial_each_and_reads_each_solver_once(
 
 
 def test_a_comparison_without_a_solver_is_refused_unless_a_list_has_solvers(
-    places: Places, dag: DAG, checked: list[CheckConfig]
+    locations: Places, dag: DAG, checked: list[CheckConfig]
 ) -> None:
-    check = operator_of(DeepSparkCheckTrialsOperator, dag, places)
+    check = operator_of(DeepSparkCheckTrialsOperator, dag, locations)
     with pytest.raises(AirflowFailException, match=r"^solver: no value; .* Example: .*/compare\.json, "):
-        execute(check, context(dag, places, solver=None))
-    solver = context(dag, places)["params"]["solver"]
-    assert len(execute(check, context(dag, places, solver=None, solvers=solver))) == 2
+        execute(check, context(dag, locations, solver=None))
+    solver = context(dag, locations)["params"]["solver"]
+    assert len(execute(check, context(dag, locations, solver=None, solvers=solver))) == 2
 
 
-def test_a_trial_trains_by_its_own_values_and_the_forms(places: Places, dag: DAG, checked: list[CheckConfig]) -> None:
-    values = context(dag, places, comm_periods="1, 1@0 4@9", overrides="max_iter: 9", comm_period=7)
+def test_a_trial_trains_by_its_own_values_and_the_forms(
+    locations: Places, dag: DAG, checked: list[CheckConfig]
+) -> None:
+    values = context(dag, locations, comm_periods="1, 1@0 4@9", overrides="max_iter: 9", comm_period=7)
     values["params"]["strategies"] = ["easgd", "downpour"]
-    trials = execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), values)
+    trials = execute(operator_of(DeepSparkCheckTrialsOperator, dag, locations), values)
     configs = []
     for trial in trials:
-        train = operator_of(DeepSparkTrainTrialOperator, dag, places, trial=trial)
+        train = operator_of(DeepSparkTrainTrialOperator, dag, locations, trial=trial)
         train = rendered(train, values)
         configs.append(train.stage_config(values, train.stage_run(values), "local[2]"))
-    assert [(one.strategy, one.comm_period) for one in configs] == [
+    assert [(config.strategy, config.comm_period) for config in configs] == [
         ("easgd", 1),
         ("easgd", "1@0 4@9"),
         ("downpour", 1),
         ("downpour", "1@0 4@9"),
     ]
-    assert {(one.overrides, one.n_workers, one.master) for one in configs} == {("max_iter: 9", 2, "local[2]")}
-    assert len({one.run_dir for one in configs}) == 4
+    assert {(config.overrides, config.n_workers, config.master) for config in configs} == {
+        ("max_iter: 9", 2, "local[2]")
+    }
+    assert len({config.run_dir for config in configs}) == 4
     assert configs[0].dataset == Path(trials[0]["dataset"])
-    ingest = operator_of(DeepSparkIngestOnceOperator, dag, places)
+    ingest = operator_of(DeepSparkIngestOnceOperator, dag, locations)
     values |= {"ti": SimpleNamespace(xcom_pull=lambda task_ids: trials)}
     run = rendered(ingest, values).stage_run(values)
     assert (run.run_dir.name, run.dataset) == ("run", configs[0].dataset)
 
 
 def test_all_wrong_trials_are_told_with_their_values_before_any_trains(
-    places: Places, dag: DAG, checked: list[CheckConfig]
+    locations: Places, dag: DAG, checked: list[CheckConfig]
 ) -> None:
     with pytest.raises(AirflowFailException) as refused:
-        execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), context(dag, places, comm_periods="2, often"))
+        execute(
+            operator_of(DeepSparkCheckTrialsOperator, dag, locations), context(dag, locations, comm_periods="2, often")
+        )
     lines = str(refused.value).splitlines()
     assert [line.partition(":")[0] for line in lines] == [
         'trial 2, "easgd, tau often"',
@@ -128,7 +134,7 @@ def test_all_wrong_trials_are_told_with_their_values_before_any_trains(
     assert "must be auto, a whole number, or a schedule" in lines[0]
     assert "strategy sync exchanges after every minibatch; allowed: 1" in lines[1]
     assert checked == []
-    assert not (places.home / "runs" / "deepspark_compare" / "run__trial_01").exists()
+    assert not (locations.home / "runs" / "deepspark_compare" / "run__trial_01").exists()
 
 
 @pytest.mark.parametrize(
@@ -143,18 +149,20 @@ def test_all_wrong_trials_are_told_with_their_values_before_any_trains(
     ],
 )
 def test_mistakes_are_refused_by_name(
-    places: Places, dag: DAG, checked: list[CheckConfig], conf: dict[str, Any], message: str
+    locations: Places, dag: DAG, checked: list[CheckConfig], conf: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AirflowFailException) as refused:
-        execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), context(dag, places, **conf))
+        execute(operator_of(DeepSparkCheckTrialsOperator, dag, locations), context(dag, locations, **conf))
     assert message in str(refused.value)
     assert checked == []
 
 
 @pytest.fixture
-def trials(places: Places, dag: DAG, checked: list[CheckConfig]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), context(dag, places))
-    return found
+def trials(locations: Places, dag: DAG, checked: list[CheckConfig]) -> list[dict[str, Any]]:
+    passed_on: list[dict[str, Any]] = execute(
+        operator_of(DeepSparkCheckTrialsOperator, dag, locations), context(dag, locations)
+    )
+    return passed_on
 
 
 def finish(trial: dict[str, Any]) -> None:
@@ -172,24 +180,24 @@ def finish(trial: dict[str, Any]) -> None:
         StatusFile(run.root, stage).end("finished")
 
 
-def test_a_trial_that_was_not_trained_is_not_scored(places: Places, dag: DAG, trials: list[dict[str, Any]]) -> None:
+def test_a_trial_that_was_not_trained_is_not_scored(locations: Places, dag: DAG, trials: list[dict[str, Any]]) -> None:
     finish(trials[0])
     StatusFile(Path(trials[1]["run_dir"]), "train").end("failed", "no weight changed")
     good, bad = (
-        operator_of(DeepSparkEvaluateTrialOperator, dag, places, trial=trial) for at, trial in enumerate(trials)
+        operator_of(DeepSparkEvaluateTrialOperator, dag, locations, trial=trial) for at, trial in enumerate(trials)
     )
-    values = context(dag, places)
+    values = context(dag, locations)
     assert rendered(good, values).stage_config(values, good.stage_run(values)).run_dir == Path(trials[0]["run_dir"])
     with pytest.raises(AirflowFailException, match='trial "sync" has not been trained'):
         bad.stage_run(values)
 
 
 def test_one_trial_that_failed_is_a_row_and_no_end_of_the_comparison(
-    places: Places, dag: DAG, trials: list[dict[str, Any]]
+    locations: Places, dag: DAG, trials: list[dict[str, Any]]
 ) -> None:
     finish(trials[0])
     StatusFile(Path(trials[1]["run_dir"]), "train").end("failed", "no weight changed")
-    result = execute(operator_of(DeepSparkCompareOperator, dag, places), context(dag, places))
+    result = execute(operator_of(DeepSparkCompareOperator, dag, locations), context(dag, locations))
     rows = json.loads(Path(result["table"]).read_text())["rows"]
     assert [(row["status"], row["reason"], row["accuracy"], row["moved_bytes"]) for row in rows] == [
         ("finished", "", 0.875, 800),
@@ -198,17 +206,19 @@ def test_one_trial_that_failed_is_a_row_and_no_end_of_the_comparison(
     page = Path(result["report"]).read_text()
     assert "no weight changed" in page
     assert "small_solver.prototxt" in page  # what all trials have in common
-    assert Path(result["report"]) == places.home / "runs" / "deepspark_compare" / "run" / "evaluation" / "report.html"
+    assert (
+        Path(result["report"]) == locations.home / "runs" / "deepspark_compare" / "run" / "evaluation" / "report.html"
+    )
 
 
 def test_without_any_result_the_comparison_fails_and_still_leaves_its_page(
-    places: Places, dag: DAG, trials: list[dict[str, Any]]
+    locations: Places, dag: DAG, trials: list[dict[str, Any]]
 ) -> None:
     for trial in trials:
         StatusFile(Path(trial["run_dir"]), "train").end("failed", "no Java")
     with pytest.raises(AirflowException, match='every trial failed; the first one, "easgd": no Java'):
-        execute(operator_of(DeepSparkCompareOperator, dag, places), context(dag, places))
-    assert (places.home / "runs" / "deepspark_compare" / "run" / "evaluation" / "report.html").is_file()
+        execute(operator_of(DeepSparkCompareOperator, dag, locations), context(dag, locations))
+    assert (locations.home / "runs" / "deepspark_compare" / "run" / "evaluation" / "report.html").is_file()
 
 
 def test_lists_are_texts_in_the_form_and_strategies_are_ticked() -> None:
@@ -225,18 +235,18 @@ def test_lists_are_texts_in_the_form_and_strategies_are_ticked() -> None:
         assert schemas[name]["type"] == ["string", "array", "null"]
     values = {name: param.value for name, param in params.items()}
     assert config_from_params(CompareConfig, values, Path("/r")) == CompareConfig()
-    given = values | {"workers": "1, 2", "base_lrs": [0.1], "solvers": "a.prototxt", "strategies": "easgd"}
-    found = config_from_params(CompareConfig, given, Path("/r"))
-    assert (found.workers, found.base_lrs, found.solvers) == ((1, 2), (0.1,), (Path("/r/a.prototxt"),))
+    form = values | {"workers": "1, 2", "base_lrs": [0.1], "solvers": "a.prototxt", "strategies": "easgd"}
+    config = config_from_params(CompareConfig, form, Path("/r"))
+    assert (config.workers, config.base_lrs, config.solvers) == ((1, 2), (0.1,), (Path("/r/a.prototxt"),))
 
 
 def test_how_many_trials_train_at_once_is_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = {}
-    for given in (None, "3"):
-        if given is not None:
-            monkeypatch.setenv("DEEPSPARK_COMPARE_AT_ONCE", given)
+    for limit in (None, "3"):
+        if limit is not None:
+            monkeypatch.setenv("DEEPSPARK_COMPARE_AT_ONCE", limit)
         tasks = deepspark_compare.make_dag().task_dict
-        at_once[given] = {tasks[name].max_active_tis_per_dagrun for name in ("train", "evaluate")}
+        at_once[limit] = {tasks[name].max_active_tis_per_dagrun for name in ("train", "evaluate")}
     assert at_once == {None: {1}, "3": {3}}
     monkeypatch.setenv("DEEPSPARK_COMPARE_AT_ONCE", "many")
     with pytest.raises(ValueError, match="DEEPSPARK_COMPARE_AT_ONCE=many: must be the number of trials"):
@@ -244,12 +254,12 @@ def test_how_many_trials_train_at_once_is_the_environments(monkeypatch: pytest.M
 
 
 def test_a_search_gives_a_trial_its_values_and_least_accuracies_when_it_begins(
-    places: Places, dag: DAG, checked: list[CheckConfig], monkeypatch: pytest.MonkeyPatch
+    locations: Places, dag: DAG, checked: list[CheckConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"search": "optuna", "n_trials": 2, "early_stop": "halving", "base_lrs": "0.001..0.1", "name": "searched"}
-    values = context(dag, places, overrides="max_iter: 90 test_interval: 10", **options)
+    values = context(dag, locations, overrides="max_iter: 90 test_interval: 10", **options)
     values["params"]["strategies"] = []
-    trials = execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), values)
+    trials = execute(operator_of(DeepSparkCheckTrialsOperator, dag, locations), values)
     assert [(trial["name"], trial["values"]) for trial in trials] == [("trial 1", {}), ("trial 2", {})]
     configs = []
 
@@ -259,7 +269,7 @@ def test_a_search_gives_a_trial_its_values_and_least_accuracies_when_it_begins(
 
     monkeypatch.setattr(compare_module.DeepSparkTrainOperator, "execute", train)
     for trial in trials:
-        operator = operator_of(DeepSparkTrainTrialOperator, dag, places, trial=trial)
+        operator = operator_of(DeepSparkTrainTrialOperator, dag, locations, trial=trial)
         execute(operator, values)
         run_dir = Path(trial["run_dir"])
         test = Event("evaluation", 10, 0, {"test_net": 0, "accuracy": 0.5, "seconds": 0.0}, 2.0)

@@ -84,7 +84,7 @@ def test_no_regular_expression_is_in_the_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong", "told"),
+    ("name", "wrong", "message"),
     [
         ("comm_period", "often", "comm_period='often': must be auto, a whole number, or a schedule like 1@0 10@2000"),
         ("comm_period", "0", "comm_period='0': must be auto, a whole number, or a schedule like 1@0 10@2000"),
@@ -103,11 +103,11 @@ def test_no_regular_expression_is_in_the_form() -> None:
         ("threads_per_worker", "many", "threads_per_worker='many': must be auto, or a whole number from 1 to 1024"),
     ],
 )
-def test_a_text_that_airflow_lets_pass_is_refused_with_one_sentence(name: str, wrong: str, told: str) -> None:
+def test_a_text_that_airflow_lets_pass_is_refused_with_one_sentence(name: str, wrong: str, message: str) -> None:
     assert params()[name].resolve(wrong) == wrong
     with pytest.raises(ConfigError) as caught:
         config_from_params(TrainConfig, form_values(**{name: wrong}), Path("/root"), run_dir=Path("/r"))
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 def test_a_name_that_airflow_lets_pass_is_refused_in_words() -> None:
@@ -198,8 +198,8 @@ def test_form_and_model_agree_on_every_default() -> None:
     ("source", "root_folder"), [("list.txt", Path("/root/img")), ("a.tar.gz::list.txt", Path("img"))]
 )
 def test_a_folder_of_an_archive_is_no_path_of_this_machine(source: str, root_folder: Path) -> None:
-    given = form_values() | {"source": source, "root_folder": "img"}
-    config = config_from_params(IngestConfig, given, Path("/root"), output=Path("/out"))
+    form = form_values() | {"source": source, "root_folder": "img"}
+    config = config_from_params(IngestConfig, form, Path("/root"), output=Path("/out"))
     assert (config.source, config.root_folder) == (Path("/root", source), root_folder)
 
 
@@ -239,10 +239,10 @@ def test_form_refuses_what_would_surprise_its_reader() -> None:
 
 
 def test_a_field_without_a_default_starts_empty_and_is_then_missing_by_name(tmp_path: Path) -> None:
-    asked = form_params([("A", _Needs)])["thing"]
+    param = form_params([("A", _Needs)])["thing"]
     optional = form_params([("A", _Needs)], optional=["thing"])["thing"]
-    assert (asked.value, asked.schema["type"]) == ("", "string")  # the form takes it for a value that it must ask for
+    assert (param.value, param.schema["type"]) == ("", "string")  # the form takes it for a value that it must ask for
     assert (optional.value, optional.schema["type"]) == (None, ["string", "null"])
-    for value in (asked.resolve(), optional.resolve()):
+    for value in (param.resolve(), optional.resolve()):
         with pytest.raises(ConfigError, match=r"^thing: must be given: A thing$"):
             config_from_params(_Needs, {"thing": value}, tmp_path)

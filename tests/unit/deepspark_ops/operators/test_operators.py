@@ -87,7 +87,7 @@ pytestmark = pytest.mark.airflow
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def locations(tmp_path: Path) -> Places:
     (tmp_path / "list.txt").write_text("a.png 0\n")
     (tmp_path / "s.prototxt").touch()
     return Places(tmp_path, tmp_path / "home")
@@ -108,8 +108,8 @@ def form() -> dict[str, Param]:
 
 @pytest.fixture
 def dag(form: dict[str, Param]) -> DAG:
-    with DAG("d", params=deepcopy(form), schedule=None) as made:
-        return made
+    with DAG("d", params=deepcopy(form), schedule=None) as dag_of_test:
+        return dag_of_test
 
 
 def events_of(asset: Asset, *sources: str) -> Any:
@@ -124,34 +124,34 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[StageConfig]:
     return configs
 
 
-def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
-    result = execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag, conf={"gray": True}))
-    assert result["run_dir"] == str(places.home / "runs" / "d" / "r")
-    assert Path(result["dataset"]).parent == places.home / "datasets"
+def test_check_passes_on_paths_alone(locations: Places, dag: DAG, checked: list[StageConfig]) -> None:
+    result = execute(operator_of(DeepSparkCheckOperator, dag, locations), context(dag, conf={"gray": True}))
+    assert result["run_dir"] == str(locations.home / "runs" / "d" / "r")
+    assert Path(result["dataset"]).parent == locations.home / "datasets"
     assert result["production"] is None
     assert json.loads(json.dumps(result)) == result
     (config,) = checked
     assert isinstance(config, CheckConfig)
     assert config.ingest is not None
-    assert (config.ingest.source, config.ingest.gray, config.dataset) == (places.root / "list.txt", True, None)
+    assert (config.ingest.source, config.ingest.gray, config.dataset) == (locations.root / "list.txt", True, None)
     assert CheckConfig.model_validate_json(config.model_dump_json()) == config
     assert (config.parity, config.run_dir) == (True, Path(result["run_dir"]))
-    assert config.solver == places.root / "s.prototxt"
+    assert config.solver == locations.root / "s.prototxt"
 
 
 def test_check_keeps_the_runs_name_and_tags_and_the_log_of_each_task_says_the_name(
-    places: Places,
+    locations: Places,
     dag: DAG,
     checked: list[StageConfig],
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    check = operator_of(DeepSparkCheckOperator, dag, places)
+    check = operator_of(DeepSparkCheckOperator, dag, locations)
     execute(check, context(dag, conf={"name": "the paper's", "tags": "baseline, v2"}))
     assert "run: the paper's" in capsys.readouterr().out  # where Airflow logs outside a task
     (config,) = checked
     assert not {"name", "tags"} & set(config.model_dump())  # no part of the training
-    run_dir = places.run_folder("d", "r")
+    run_dir = locations.run_folder("d", "r")
     assert read_label(run_dir) == RunLabel(name="the paper's", tags=("baseline", "v2"))
     with caplog.at_level(logging.INFO), noted_stage(run_dir, "train", logging.getLogger("test")):
         pass
@@ -159,10 +159,10 @@ def test_check_keeps_the_runs_name_and_tags_and_the_log_of_each_task_says_the_na
 
 
 def test_how_a_task_ends_is_noted_in_the_runs_folder(
-    places: Places, dag: DAG, checked: list[StageConfig], monkeypatch: pytest.MonkeyPatch
+    locations: Places, dag: DAG, checked: list[StageConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = operator_of(DeepSparkCheckOperator, dag, places)
-    run_dir = places.run_folder("d", "r")
+    check = operator_of(DeepSparkCheckOperator, dag, locations)
+    run_dir = locations.run_folder("d", "r")
     execute(check, context(dag))
     assert read_statuses(run_dir)["check"].status == "finished"
     with pytest.raises(AirflowFailException) as refused:
@@ -177,7 +177,7 @@ def test_how_a_task_ends_is_noted_in_the_runs_folder(
     monkeypatch.setattr(check_module, "run_job", run)
     execute(check, context(dag))
     assert [text for _, text in read_statuses(run_dir)["check"].warnings] == ["slow disk"]
-    other = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
+    other = operator_of(DeepSparkCheckOperator, dag, locations, dataset_asset=DATASET)
     with pytest.raises(AirflowSkipException):
         execute(other, context(dag, events=events_of(DATASET, "another")))
     assert read_statuses(run_dir)["check"].status == "skipped"
@@ -190,9 +190,9 @@ def test_how_a_task_ends_is_noted_in_the_runs_folder(
 def test_mlflow_is_told_of_a_run_once_it_has_trained_when_its_status_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None, status: str
 ) -> None:
-    told: list[tuple[Path, str]] = []
+    notified: list[tuple[Path, str]] = []
     monkeypatch.setattr(
-        stage_run, "tell_run", lambda run_dir, _: told.append((run_dir, read_statuses(run_dir)["train"].status))
+        stage_run, "tell_run", lambda run_dir, _: notified.append((run_dir, read_statuses(run_dir)["train"].status))
     )
 
     def run() -> None:
@@ -204,10 +204,10 @@ def test_mlflow_is_told_of_a_run_once_it_has_trained_when_its_status_is_noted(
                 raise error
 
     run()
-    assert told == []
+    assert notified == []
     (tmp_path / "events.jsonl").touch()
     run()
-    assert told == [(tmp_path, status)]
+    assert notified == [(tmp_path, status)]
 
 
 def test_a_stage_does_not_wait_until_airflow_reads_its_log(tmp_path: Path) -> None:
@@ -228,8 +228,8 @@ def test_a_stage_does_not_wait_until_airflow_reads_its_log(tmp_path: Path) -> No
     assert written == ["line 0", "line 1", "line 2"]
 
 
-def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
-    operator = operator_of(DeepSparkCheckOperator, dag, places)
+def test_check_looks_at_a_dataset_that_is_there(locations: Places, dag: DAG, checked: list[StageConfig]) -> None:
+    operator = operator_of(DeepSparkCheckOperator, dag, locations)
     dataset = Path(execute(operator, context(dag))["dataset"])
     for split in ("train", "test"):
         (dataset / split).mkdir(parents=True)
@@ -240,10 +240,10 @@ def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checke
     assert (config.dataset, config.ingest) == (dataset, None)
 
 
-def test_without_a_source_nothing_is_ingested(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
-    result = execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag, conf={"source": None}))
+def test_without_a_source_nothing_is_ingested(locations: Places, dag: DAG, checked: list[StageConfig]) -> None:
+    result = execute(operator_of(DeepSparkCheckOperator, dag, locations), context(dag, conf={"source": None}))
     assert result["dataset"] is None
-    ingest = operator_of(DeepSparkIngestOperator, dag, places)
+    ingest = operator_of(DeepSparkIngestOperator, dag, locations)
     assert execute(ingest, context(dag, xcom=result, conf={"source": None})) == result
 
 
@@ -263,17 +263,17 @@ def test_without_a_source_nothing_is_ingested(places: Places, dag: DAG, checked:
     ],
 )
 def test_check_refuses_a_mistake_at_once(
-    places: Places, dag: DAG, checked: list[StageConfig], conf: dict[str, Any], message: str
+    locations: Places, dag: DAG, checked: list[StageConfig], conf: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=message):
-        execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag, conf=conf))
+        execute(operator_of(DeepSparkCheckOperator, dag, locations), context(dag, conf=conf))
     assert checked == []
 
 
 def test_a_scheduled_run_without_a_solver_is_told_of_the_file_that_gives_one(
-    places: Places, dag: DAG, checked: list[StageConfig]
+    locations: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
-    check = operator_of(DeepSparkCheckOperator, dag, places, warm_start=True)
+    check = operator_of(DeepSparkCheckOperator, dag, locations, warm_start=True)
     values = context(dag, conf={"solver": ""})
     values["dag_run"].dag_id = "deepspark_retrain"
     with pytest.raises(AirflowFailException, match=r"DEEPSPARK_RETRAIN_DEFAULTS\. Example: .*/retrain\.json, "):
@@ -282,27 +282,32 @@ def test_a_scheduled_run_without_a_solver_is_told_of_the_file_that_gives_one(
 
 
 def test_an_updated_dataset_of_another_source_skips_the_run(
-    places: Places, dag: DAG, checked: list[StageConfig]
+    locations: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
-    operator = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
+    operator = operator_of(DeepSparkCheckOperator, dag, locations, dataset_asset=DATASET)
     other = events_of(DATASET, "other.txt")
     with pytest.raises(AirflowSkipException, match=r"other\.txt"):
         execute(operator, context(dag, events=other))
-    (places.root / "link").symlink_to(places.root)
-    for same in ("list.txt", "./x/../list.txt", str(places.root / "list.txt"), str(places.root / "link" / "list.txt")):
-        own = events_of(DATASET, "other.txt", same)
-        assert execute(operator, context(dag, events=own))["dataset"]
+    (locations.root / "link").symlink_to(locations.root)
+    for same in (
+        "list.txt",
+        "./x/../list.txt",
+        str(locations.root / "list.txt"),
+        str(locations.root / "link" / "list.txt"),
+    ):
+        events = events_of(DATASET, "other.txt", same)
+        assert execute(operator, context(dag, events=events))["dataset"]
     with pytest.raises(AirflowSkipException):
         execute(operator, context(dag, events=events_of(DATASET, "list.txt::list.txt")))
 
 
 @pytest.mark.parametrize("is_old_airflow", [False, True], ids=["3.2 and later", "3.1"])
 def test_an_event_that_came_while_the_run_waited_in_the_queue_counts(
-    places: Places, dag: DAG, checked: list[StageConfig], is_old_airflow: bool
+    locations: Places, dag: DAG, checked: list[StageConfig], is_old_airflow: bool
 ) -> None:
-    operator = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
+    operator = operator_of(DeepSparkCheckOperator, dag, locations, dataset_asset=DATASET)
     assert rendered(operator, context(dag)).inlets == [DATASET], "else Airflow gives none of its events"
-    before, other, lost = (
+    first, other, lost = (
         SimpleNamespace(extra={"source": source}, timestamp=SLOT + timedelta(seconds=seconds))
         for source, seconds in (("list.txt", -60), ("other.txt", -1), ("list.txt", 5))
     )
@@ -314,39 +319,39 @@ def test_an_event_that_came_while_the_run_waited_in_the_queue_counts(
         return execute(operator, values)
 
     with pytest.raises(AirflowSkipException, match=r"other\.txt"):
-        check(before, other)
-    assert check(before, other, lost)["dataset"]
-    assert read_decided(places.run_folder("d", "r")).started == "started by data: list.txt; other.txt"
+        check(first, other)
+    assert check(first, other, lost)["dataset"]
+    assert read_decided(locations.run_folder("d", "r")).started == "started by data: list.txt; other.txt"
 
 
 def test_a_run_by_the_timetable_whose_time_has_passed_is_skipped_and_says_so(
-    places: Places, dag: DAG, checked: list[StageConfig]
+    locations: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
-    operator = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
+    operator = operator_of(DeepSparkCheckOperator, dag, locations, dataset_asset=DATASET)
     values = context(dag, late_min=480)
     with pytest.raises(AirflowSkipException, match="a run by the timetable is not made up"):
         execute(operator, values)
     assert values["pushed"]["deepspark_decision"].startswith(
         "nothing was trained: it began 480 minutes after its time, 2026-11-25 03:00 UTC; "
     )
-    assert read_decided(places.run_folder("d", "r")).started == "started by the timetable, for 2026-11-25 03:00 UTC"
+    assert read_decided(locations.run_folder("d", "r")).started == "started by the timetable, for 2026-11-25 03:00 UTC"
     assert execute(operator, context(dag, late_min=1))["run_dir"]
-    assert execute(operator_of(DeepSparkCheckOperator, dag, places), values)["run_dir"], "it retrains nothing"
+    assert execute(operator_of(DeepSparkCheckOperator, dag, locations), values)["run_dir"], "it retrains nothing"
 
 
 class JudgedData:
     """A model, its DAG's data, and the events of an ingestion of them."""
 
-    def __init__(self, places: Places, dag: DAG) -> None:
-        self._places = places
+    def __init__(self, locations: Places, dag: DAG) -> None:
+        self._locations = locations
         self._dag = dag
-        self._check = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
-        self._ingest = operator_of(DeepSparkIngestOperator, dag, places, skips_judged_data=True)
-        self.config = PromoteConfig(models=places.home / "models", model="model")
+        self._check = operator_of(DeepSparkCheckOperator, dag, locations, dataset_asset=DATASET)
+        self._ingest = operator_of(DeepSparkIngestOperator, dag, locations, skips_judged_data=True)
+        self.config = PromoteConfig(models=locations.home / "models", model="model")
 
     def ingested(self, content: str) -> str:
         """Write the dataset that the run's source makes; return the digest of its training set."""
-        dataset = chosen_dataset(context(self._dag)["params"], self._places)
+        dataset = chosen_dataset(context(self._dag)["params"], self._locations)
         assert dataset is not None
         for split in ("train", "test"):
             (dataset / split).mkdir(parents=True, exist_ok=True)
@@ -354,11 +359,11 @@ class JudgedData:
         return split_digests(dataset)["train"]
 
     def promoted(self, train_digest: str) -> None:
-        bundle = make_bundle(self._places.home / "b" / "bundle", run="first", datasets={"train": train_digest})
+        bundle = make_bundle(self._locations.home / "b" / "bundle", run="first", datasets={"train": train_digest})
         promote(bundle, decide(evaluation([0], [0]), None, PromoteConfig()), self.config, Author("anna"))
 
-    def kept(self, train_digest: str) -> None:
-        run_dir = self._places.run_folder("d", "refused")
+    def keep_out(self, train_digest: str) -> None:
+        run_dir = self._locations.run_folder("d", "refused")
         run_dir.mkdir(parents=True)
         noted = {"format_version": 2, "dataset": "x", "train_digest": train_digest, "shards": {}}
         RunPaths(run_dir).dataset.write_text(json.dumps(noted))
@@ -369,54 +374,54 @@ class JudgedData:
         return execute(self._check, context(self._dag, events=events))
 
     def ingest(self, events: Any) -> Any:
-        dataset = chosen_dataset(context(self._dag)["params"], self._places)
-        xcom = StageRun(self._places.run_folder("d", "r"), dataset, None).to_xcom()
+        dataset = chosen_dataset(context(self._dag)["params"], self._locations)
+        xcom = StageRun(self._locations.run_folder("d", "r"), dataset, None).to_xcom()
         return execute(self._ingest, context(self._dag, xcom=xcom, events=events))
 
 
 @pytest.fixture
-def judged_data(places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> JudgedData:
+def judged_data(locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> JudgedData:
     monkeypatch.setattr(ingest_module, "verify", lambda folder, digests: None)
-    return JudgedData(places, dag)
+    return JudgedData(locations, dag)
 
 
 def test_data_of_production_or_of_a_candidate_that_stayed_out_start_no_training_again(
     judged_data: JudgedData, checked: list[StageConfig]
 ) -> None:
-    own = events_of(DATASET, "cats", "list.txt")  # the second is older: Airflow gives all since the last run by data
-    assert judged_data.check(own)["dataset"], "no candidate was judged yet"
+    events = events_of(DATASET, "cats", "list.txt")  # the second is older: Airflow gives all since the last run by data
+    assert judged_data.check(events)["dataset"], "no candidate was judged yet"
     judged_data.promoted(judged_data.ingested("first"))
     with pytest.raises(AirflowSkipException, match=r"data of list\.txt are those of v1, of run first; they have not"):
-        judged_data.check(own)
+        judged_data.check(events)
     assert judged_data.check(None)["dataset"], "the timetable trains further on the same data"
-    judged_data.kept(judged_data.ingested("second"))
+    judged_data.keep_out(judged_data.ingested("second"))
     with pytest.raises(AirflowSkipException, match="those of the candidate of run refused, which stayed out"):
-        judged_data.check(own)
+        judged_data.check(events)
     judged_data.ingested("third")
-    assert judged_data.check(own)["dataset"]
+    assert judged_data.check(events)["dataset"]
 
 
 def test_files_that_are_newer_and_hold_the_same_start_no_training_either(judged_data: JudgedData) -> None:
-    own = events_of(DATASET, "list.txt")
+    events = events_of(DATASET, "list.txt")
     judged_data.promoted(judged_data.ingested("first"))
     with pytest.raises(AirflowSkipException, match="they have not changed"):
-        judged_data.ingest(own)
+        judged_data.ingest(events)
     assert judged_data.ingest(None)["dataset"]
     judged_data.ingested("second")
-    assert judged_data.ingest(own)["dataset"]
+    assert judged_data.ingest(events)["dataset"]
 
 
 class Ingestion:
     """A dataset folder, the operators of runs that use it, and Airflow's events; no Spark job runs."""
 
-    def __init__(self, places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.dataset = places.home / "datasets" / "x"
+    def __init__(self, locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.dataset = locations.home / "datasets" / "x"
         self.content = "first"
         self.events: list[Any] = []
         self._dag = dag
-        self._places = places
-        self.xcom = StageRun(places.home / "r", self.dataset, None).to_xcom()
-        self._train = operator_of(DeepSparkTrainOperator, dag, places)
+        self._locations = locations
+        self.xcom = StageRun(locations.home / "r", self.dataset, None).to_xcom()
+        self._train = operator_of(DeepSparkTrainOperator, dag, locations)
         monkeypatch.setattr(SparkStageOperator, "execute", lambda operator, values: self._submit(operator, values))
         monkeypatch.setattr(ingest_module, "verify", lambda folder, digests: None)
 
@@ -442,7 +447,7 @@ class Ingestion:
         return events
 
     def operator(self, **arguments: Any) -> Any:
-        return operator_of(DeepSparkIngestOperator, self._dag, self._places, **arguments)
+        return operator_of(DeepSparkIngestOperator, self._dag, self._locations, **arguments)
 
     def context(self) -> dict[str, Any]:
         return context(self._dag, xcom=self.xcom, stored=self.events)
@@ -452,8 +457,8 @@ class Ingestion:
 
 
 @pytest.fixture
-def ingestion(places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> Ingestion:
-    return Ingestion(places, dag, monkeypatch)
+def ingestion(locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> Ingestion:
+    return Ingestion(locations, dag, monkeypatch)
 
 
 def test_the_retry_of_an_ingestion_that_died_after_its_commit_announces_the_dataset(ingestion: Ingestion) -> None:
@@ -474,10 +479,10 @@ def test_the_event_of_a_query_without_a_source_names_the_query(ingestion: Ingest
 
 
 def test_a_retraining_on_a_query_hears_of_the_dataset_of_its_query_alone(
-    places: Places, dag: DAG, checked: list[StageConfig]
+    locations: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
     rows = "SELECT * FROM parquet.`/data/rows`"
-    operator = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET, source=None, query=rows)
+    operator = operator_of(DeepSparkCheckOperator, dag, locations, dataset_asset=DATASET, source=None, query=rows)
     assert execute(operator, context(dag, events=events_of(DATASET, rows)))["dataset"]
     with pytest.raises(AirflowSkipException, match=r"this DAG retrains on SELECT \* FROM parquet"):
         execute(operator, context(dag, events=events_of(DATASET, "list.txt")))
@@ -517,9 +522,9 @@ def test_an_ingestion_whose_dataset_another_task_writes_gives_its_slot_back_and_
         assert timedelta(hours=2) <= waits.timeout <= timedelta(hours=2.2)
         restored = import_string(waits.trigger.serialize()[0])(**waits.trigger.serialize()[1])
         assert isinstance(restored, TurnTrigger)
-        with pytest.raises(TaskDeferred) as again:  # a third task was faster
+        with pytest.raises(TaskDeferred) as second:  # a third task was faster
             operator.resume_execution(waits.method_name, {"event": event}, values)
-        assert again.value.trigger.serialize() == waits.trigger.serialize()
+        assert second.value.trigger.serialize() == waits.trigger.serialize()
     resumed = operator.resume_execution(waits.method_name, {"event": event}, values)
     assert resumed["dataset"] == str(ingestion.dataset)
     assert values["outlet_events"][DATASET].extra["dataset"] == str(ingestion.dataset)
@@ -534,15 +539,15 @@ def test_an_ingestion_that_has_waited_for_its_turn_too_long_fails_and_names_whom
             operator.resume_execution("execute_in_turn", {"event": {"until": time.time()}}, ingestion.context())
 
 
-def test_a_damaged_dataset_is_ingested_again(places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = places.home / "datasets" / "x"
+def test_a_damaged_dataset_is_ingested_again(locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = locations.home / "datasets" / "x"
     for split in ("train", "test"):
         (dataset / split).mkdir(parents=True)
         put_manifest_text(dataset, split, split)  # no manifest
     monkeypatch.setattr(ingest_module.SparkStageOperator, "execute", lambda *_: {"dataset": "made again"})
-    operator = operator_of(DeepSparkIngestOperator, dag, places)
-    made = execute(operator, context(dag, xcom=StageRun(places.home / "r", dataset, None).to_xcom()))
-    assert made == {"dataset": "made again"}
+    operator = operator_of(DeepSparkIngestOperator, dag, locations)
+    result = execute(operator, context(dag, xcom=StageRun(locations.home / "r", dataset, None).to_xcom()))
+    assert result == {"dataset": "made again"}
 
 
 @pytest.mark.parametrize(
@@ -550,69 +555,72 @@ def test_a_damaged_dataset_is_ingested_again(places: Places, dag: DAG, monkeypat
     [(DeepSparkIngestOperator, "ingest"), (DeepSparkTrainOperator, "train"), (DeepSparkEvaluateOperator, "evaluate")],
 )
 def test_the_application_of_a_spark_stage_is_a_file_of_the_package(
-    places: Places, dag: DAG, operator_class: type[SparkStageOperator], stage: str
+    locations: Places, dag: DAG, operator_class: type[SparkStageOperator], stage: str
 ) -> None:
-    operator = operator_of(operator_class, dag, places)
+    operator = operator_of(operator_class, dag, locations)
     assert 'if __name__ == "__main__":' in Path(operator.application).read_text()
     assert operator.name == stage
 
 
-def test_training_starts_from_production_unless_told_otherwise(places: Places, dag: DAG) -> None:
-    operator = operator_of(DeepSparkTrainOperator, dag, places)
-    run = StageRun(places.home / "r", None, places.home / "production.caffemodel")
+def test_training_starts_from_production_unless_told_otherwise(locations: Places, dag: DAG) -> None:
+    operator = operator_of(DeepSparkTrainOperator, dag, locations)
+    run = StageRun(locations.home / "r", None, locations.home / "production.caffemodel")
     config = rendered(operator, context(dag)).stage_config({}, run, "local[2]")
     assert (config.weights, config.master, config.run_dir) == ((run.production,), "local[2]", run.run_dir)
     named = rendered(operator, context(dag, conf={"weights": "own.caffemodel"})).stage_config({}, run, "local[2]")
-    assert named.weights == (places.root / "own.caffemodel",)
+    assert named.weights == (locations.root / "own.caffemodel",)
     resumed = rendered(operator, context(dag, conf={"resume": "a.solverstate"})).stage_config({}, run, "local[2]")
-    assert (resumed.weights, resumed.resume) == (None, places.root / "a.solverstate")
+    assert (resumed.weights, resumed.resume) == (None, locations.root / "a.solverstate")
 
 
 @pytest.mark.parametrize("operator", [DeepSparkTrainOperator, DeepSparkIngestOperator, DeepSparkEvaluateOperator])
 def test_a_spark_stage_knows_its_master_and_where_to_listen(
-    places: Places, dag: DAG, operator: type[SparkStageOperator]
+    locations: Places, dag: DAG, operator: type[SparkStageOperator]
 ) -> None:
-    run = StageRun(places.home / "r", places.home / "dataset", None)
-    made = operator_of(operator, dag, places)
-    chosen = rendered(made, context(dag)).stage_config({}, run, "spark://h:7077")
+    run = StageRun(locations.home / "r", locations.home / "dataset", None)
+    operator_ = operator_of(operator, dag, locations)
+    chosen = rendered(operator_, context(dag)).stage_config({}, run, "spark://h:7077")
     assert chosen.model_dump(include=WHERE_IT_RUNS - {"engine"}) == {
         "master": "spark://h:7077",
         "listen_address": "auto",
         "insecure_network": False,
     }
-    given = {"listen_address": "192.0.2.2", "insecure_network": True}
+    network_options = {"listen_address": "192.0.2.2", "insecure_network": True}
     assert (
-        rendered(made, context(dag, conf=given)).stage_config({}, run, "yarn").model_dump(include=set(given)) == given
+        rendered(operator_, context(dag, conf=network_options))
+        .stage_config({}, run, "yarn")
+        .model_dump(include=set(network_options))
+        == network_options
     )
 
 
-def test_a_stage_without_its_check_says_what_to_clear(places: Places, dag: DAG) -> None:
+def test_a_stage_without_its_check_says_what_to_clear(locations: Places, dag: DAG) -> None:
     with pytest.raises(AirflowFailException, match=r"^run=None: .* left no result; clear it together with"):
-        execute(operator_of(DeepSparkEvaluateProductionOperator, dag, places), context(dag))
+        execute(operator_of(DeepSparkEvaluateProductionOperator, dag, locations), context(dag))
 
 
-def test_nothing_in_production_skips_its_evaluation(places: Places, dag: DAG) -> None:
-    xcom = StageRun(places.home / "r", None, None).to_xcom()
+def test_nothing_in_production_skips_its_evaluation(locations: Places, dag: DAG) -> None:
+    xcom = StageRun(locations.home / "r", None, None).to_xcom()
     with pytest.raises(AirflowSkipException, match="no model in production yet"):
-        execute(operator_of(DeepSparkEvaluateProductionOperator, dag, places), context(dag, xcom=xcom))
+        execute(operator_of(DeepSparkEvaluateProductionOperator, dag, locations), context(dag, xcom=xcom))
 
 
 def test_a_net_in_airflow_names_files_and_modules_of_the_installation_alone(
-    places: Places, dag: DAG, checked: list[StageConfig]
+    locations: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
-    places = replace(places, allowed_roots=(places.root / "shared",), python_layers=("ours",))
-    execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag))
-    train = operator_of(DeepSparkTrainOperator, dag, places)
-    trained = rendered(train, context(dag)).stage_config({}, StageRun(places.home / "r", None, None), "local[2]")
+    locations = replace(locations, allowed_roots=(locations.root / "shared",), python_layers=("ours",))
+    execute(operator_of(DeepSparkCheckOperator, dag, locations), context(dag))
+    train = operator_of(DeepSparkTrainOperator, dag, locations)
+    trained = rendered(train, context(dag)).stage_config({}, StageRun(locations.home / "r", None, None), "local[2]")
     (config,) = checked
     assert isinstance(config, CheckConfig)
     assert config.named_files == trained.named_files
     assert trained.named_files.model_dump() == {
         "allowed_root": (
-            places.root / "data",
-            places.home / "data",
-            places.home / "datasets",
-            places.root / "shared",
+            locations.root / "data",
+            locations.home / "data",
+            locations.home / "datasets",
+            locations.root / "shared",
         ),
         "confined": True,
         "allow_python_layers": False,
@@ -621,16 +629,16 @@ def test_a_net_in_airflow_names_files_and_modules_of_the_installation_alone(
 
 
 def test_a_file_outside_of_the_roots_fails_the_check_and_none_of_it_is_shown(
-    places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
+    locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret = places.root / "secret" / "shadow"
+    secret = locations.root / "secret" / "shadow"
     secret.parent.mkdir()
     secret.write_text("root:$6$saltandhash:19000:0:99999:7:::\n")
-    nets = places.root / "nets"
+    nets = locations.root / "nets"
     nets.mkdir()
     solver = nets / "s.prototxt"
     monkeypatch.setattr(check_module, "run_job", lambda module, config, **_: inspect_solver(config))
-    check = operator_of(DeepSparkCheckOperator, dag, places)
+    check = operator_of(DeepSparkCheckOperator, dag, locations)
     (nets / "link").symlink_to(secret)
     for written in (str(secret), "../secret/shadow", "link"):
         solver.write_text(f'net: "{written}" base_lr: 0.1 lr_policy: "fixed" max_iter: 1')
@@ -647,8 +655,8 @@ def test_a_file_outside_of_the_roots_fails_the_check_and_none_of_it_is_shown(
 
 
 @pytest.fixture
-def retraining(places: Places, dag: DAG) -> Retraining:
-    return Retraining(places, dag)
+def retraining(locations: Places, dag: DAG) -> Retraining:
+    return Retraining(locations, dag)
 
 
 def documented_entries(stage: str) -> set[str]:
@@ -660,12 +668,12 @@ def documented_entries(stage: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", shared + stages[stage]))
 
 
-def test_the_page_names_every_entry_of_an_output(retraining: Retraining, places: Places, dag: DAG) -> None:
+def test_the_page_names_every_entry_of_an_output(retraining: Retraining, locations: Places, dag: DAG) -> None:
     retraining.scored(0)
     assert set(retraining.decide()) == documented_entries("decide")
     assert set(retraining.promote()[0]) == documented_entries("promote")
     assert set(
-        execute(DeepSparkCleanOperator(task_id="c", places=places, dag=dag), context(dag))
+        execute(DeepSparkCleanOperator(task_id="c", places=locations, dag=dag), context(dag))
     ) == documented_entries("clean")
     assert documented_entries("train") == {"run_dir", "dataset", "production", "snapshot", "digest"}
 
@@ -690,25 +698,31 @@ def test_only_a_better_model_goes_on(retraining: Retraining, wrong: int, promote
 
 
 def test_production_is_scored_as_it_is_delivered_on_the_runs_samples(
-    retraining: Retraining, places: Places, dag: DAG
+    retraining: Retraining, locations: Places, dag: DAG
 ) -> None:
-    run = StageRun(places.home / "r", places.home / "dataset", retraining.run.production)
+    run = StageRun(locations.home / "r", locations.home / "dataset", retraining.run.production)
     values = context(dag, conf={"split": "train"})
-    theirs = rendered(operator_of(DeepSparkEvaluateProductionOperator, dag, places), values).stage_config(values, run)
-    assert (theirs.bundle, theirs.dataset, theirs.split) == (retraining.bundle(), run.dataset, "train")
-    mine = rendered(operator_of(DeepSparkEvaluateOperator, dag, places), values).stage_config(values, run)
-    assert (mine.production, mine.dataset, mine.split) == (theirs.output, run.dataset, "train")
+    production_config = rendered(operator_of(DeepSparkEvaluateProductionOperator, dag, locations), values).stage_config(
+        values, run
+    )
+    assert (production_config.bundle, production_config.dataset, production_config.split) == (
+        retraining.bundle(),
+        run.dataset,
+        "train",
+    )
+    mine = rendered(operator_of(DeepSparkEvaluateOperator, dag, locations), values).stage_config(values, run)
+    assert (mine.production, mine.dataset, mine.split) == (production_config.output, run.dataset, "train")
     assert mine.production_samples is None  # this version's bundle has none
     write_evaluation(retraining.bundle(), evaluation([0], [0]))
-    again = rendered(operator_of(DeepSparkEvaluateOperator, dag, places), values).stage_config(values, run)
-    assert again.production_samples == retraining.bundle() / "samples.h5"
+    second_config = rendered(operator_of(DeepSparkEvaluateOperator, dag, locations), values).stage_config(values, run)
+    assert second_config.production_samples == retraining.bundle() / "samples.h5"
 
 
 def test_a_promotion_tells_the_event_what_it_is_and_why(
     retraining: Retraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Path] = []
-    monkeypatch.setattr(promote_module, "tell_model", lambda folder, _: told.append(folder))
+    notified: list[Path] = []
+    monkeypatch.setattr(promote_module, "tell_model", lambda folder, _: notified.append(folder))
     retraining.scored(0)
     retraining.decide()
     result, extra = retraining.promote()
@@ -728,7 +742,7 @@ def test_a_promotion_tells_the_event_what_it_is_and_why(
         "dataset_digest": "sha256:same",
     }
     assert retraining.history() == [("promoted", "v1", "anna"), ("promoted", "v2", "scheduled")]
-    assert told == [retraining.models / "model"]
+    assert notified == [retraining.models / "model"]
 
 
 def test_a_production_that_moved_meanwhile_is_not_replaced(retraining: Retraining) -> None:
@@ -740,25 +754,25 @@ def test_a_production_that_moved_meanwhile_is_not_replaced(retraining: Retrainin
 
 
 def test_the_next_retraining_starts_from_what_was_rolled_back_to(
-    retraining: Retraining, places: Places, dag: DAG, checked: list[StageConfig]
+    retraining: Retraining, locations: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
     retraining.scored(0)
     retraining.decide()
     retraining.promote()
-    check = operator_of(DeepSparkCheckOperator, dag, places, warm_start=True)
+    check = operator_of(DeepSparkCheckOperator, dag, locations, warm_start=True)
     assert Path(execute(check, context(dag))["production"]).read_bytes() == b"second"
     roll_back(ModelFolder(retraining.models / "model"), Author("anna", "worse in the field"))
     started = Path(execute(check, context(dag))["production"])
     assert started.read_bytes() == b"first"
-    train = operator_of(DeepSparkTrainOperator, dag, places)
-    run = StageRun(places.home / "r2", None, started)
+    train = operator_of(DeepSparkTrainOperator, dag, locations)
+    run = StageRun(locations.home / "r2", None, started)
     assert rendered(train, context(dag)).stage_config({}, run, "local[2]").weights == (started,)
 
 
-def test_a_missing_evaluation_names_the_task_to_clear(places: Places, dag: DAG) -> None:
-    xcom = StageRun(places.home / "r", None, None).to_xcom()
+def test_a_missing_evaluation_names_the_task_to_clear(locations: Places, dag: DAG) -> None:
+    xcom = StageRun(locations.home / "r", None, None).to_xcom()
     with pytest.raises(AirflowFailException, match='clear task "evaluate"'):
-        execute(operator_of(DeepSparkDecideOperator, dag, places), context(dag, xcom=xcom))
+        execute(operator_of(DeepSparkDecideOperator, dag, locations), context(dag, xcom=xcom))
 
 
 @pytest.mark.parametrize(
@@ -785,12 +799,12 @@ def leave_snapshot(run_dir: Path) -> None:
 
 @pytest.mark.parametrize("kind", [DeepSparkEvaluateOperator, DeepSparkExportOperator])
 def test_a_run_without_a_snapshot_is_refused_before_a_process_starts_as_the_command_refuses_it(
-    places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch, kind: Any
+    locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(process_stage, "run_job", lambda module, *_, **__: started.append(module))
-    run = StageRun(places.home / "r", None, None)
-    operator = operator_of(kind, dag, places)
+    run = StageRun(locations.home / "r", None, None)
+    operator = operator_of(kind, dag, locations)
     with pytest.raises(AirflowFailException, match=r"^run_dir=.*/r: no config\.json in it; give the folder that"):
         execute(operator, context(dag, xcom=run.to_xcom()))
     leave_snapshot(run.run_dir)
@@ -802,54 +816,54 @@ def test_a_run_without_a_snapshot_is_refused_before_a_process_starts_as_the_comm
 
 @pytest.mark.parametrize("is_in_spark", [False, True])
 def test_an_evaluation_is_a_process_unless_the_form_asks_for_spark(
-    places: Places, dag: DAG, is_in_spark: bool, monkeypatch: pytest.MonkeyPatch
+    locations: Places, dag: DAG, is_in_spark: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = StageRun(places.home / "r", None, None)
+    run = StageRun(locations.home / "r", None, None)
     started: list[tuple[str, str | None]] = []
 
     def leave_metrics() -> None:
         run.run_dir.joinpath("evaluation").mkdir(parents=True)
         run.run_dir.joinpath("evaluation", "metrics.json").write_text("{}")
 
-    def run_job(module: str, config: Any, **rest: Any) -> None:
+    def run_job(module: str, config: Any, **options: Any) -> None:
         leave_metrics()
         started.append((module, config.master))
 
-    def submit(hook: StageSubmitHook, application: str = "", **rest: Any) -> None:
+    def submit(hook: StageSubmitHook, application: str = "", **options: Any) -> None:
         leave_metrics()
-        given = json.loads(Path(hook._application_args[0]).read_text())
-        started.append((Path(application).relative_to(Path(application).parents[1]).as_posix(), given["master"]))
+        config = json.loads(Path(hook._application_args[0]).read_text())
+        started.append((Path(application).relative_to(Path(application).parents[1]).as_posix(), config["master"]))
 
     monkeypatch.setattr(process_stage, "run_job", run_job)
     monkeypatch.setattr(StageSubmitHook, "submit", submit)
     leave_snapshot(run.run_dir)
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)
-    operator = operator_of(DeepSparkEvaluateOperator, dag, places)
+    operator = operator_of(DeepSparkEvaluateOperator, dag, locations)
     conf = {"engine": "spark"} if is_in_spark else {}
-    done = execute(operator, context(dag, xcom=run.to_xcom(), conf=conf))
+    result = execute(operator, context(dag, xcom=run.to_xcom(), conf=conf))
     expected = ("evaluate/spark_job.py", "local[*]") if is_in_spark else ("deepspark_ops.evaluate", None)
     assert started == [expected]
-    assert done["metrics"] == str(run.run_dir / "evaluation" / "metrics.json")
+    assert result["metrics"] == str(run.run_dir / "evaluation" / "metrics.json")
 
 
-def test_the_end_of_an_evaluation_without_spark_starts_nothing(places: Places, dag: DAG) -> None:
-    operator_of(DeepSparkEvaluateOperator, dag, places).on_kill()
+def test_the_end_of_an_evaluation_without_spark_starts_nothing(locations: Places, dag: DAG) -> None:
+    operator_of(DeepSparkEvaluateOperator, dag, locations).on_kill()
 
 
-def test_an_unusable_run_folder_is_one_message(places: Places, dag: DAG) -> None:
-    places.home.write_text("a file where runs, datasets and models should be")
+def test_an_unusable_run_folder_is_one_message(locations: Places, dag: DAG) -> None:
+    locations.home.write_text("a file where runs, datasets and models should be")
     with pytest.raises(
         AirflowFailException, match=r"home.*: Not a directory; give a path that can be read and written"
     ):
-        execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag))
-    xcom = StageRun(places.home / "r", places.home / "datasets" / "x", None).to_xcom()
+        execute(operator_of(DeepSparkCheckOperator, dag, locations), context(dag))
+    xcom = StageRun(locations.home / "r", locations.home / "datasets" / "x", None).to_xcom()
     for operator, message in (
         (DeepSparkIngestOperator, "Not a directory; give a path"),
         (DeepSparkTrainOperator, "Not a directory; give a path"),
         (DeepSparkEvaluateOperator, "no such folder; give the folder that"),
     ):
         with pytest.raises(AirflowFailException, match=rf"home.*: {message}"):
-            execute(operator_of(operator, dag, places), context(dag, xcom=xcom))
+            execute(operator_of(operator, dag, locations), context(dag, xcom=xcom))
 
 
 class _Failing(BaseOperator):
@@ -873,15 +887,15 @@ def test_a_running_task_ends_with_its_message_and_an_exit(
     pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a mistake is an exception")
     operator = _Failing(task_id="failing", dag=dag, **stage_retries())
     operator.error = error
-    given = {"ti": SimpleNamespace(task=operator)}
-    with set_current_context(given), pytest.raises(TaskEnd, match=r"^why$") as caught:
-        execute(operator, given)
+    task_context = {"ti": SimpleNamespace(task=operator)}
+    with set_current_context(task_context), pytest.raises(TaskEnd, match=r"^why$") as caught:
+        execute(operator, task_context)
     assert caught.value.code == code
     (line,) = capsys.readouterr().out.splitlines()
     assert re.search(r"error.*\bwhy\b", line)
     decided = [operator.retry_policy.evaluate(caught.value, number, 4) for number in (1, 2, 3, 4)]
-    assert [one.action.value for one in decided] == ["retry"] * retries + ["fail"] * (4 - retries)
-    assert {one.retry_delay for one in decided[:retries]} <= {OWN_DELAY}
+    assert [step.action.value for step in decided] == ["retry"] * retries + ["fail"] * (4 - retries)
+    assert {step.retry_delay for step in decided[:retries]} <= {OWN_DELAY}
     assert stage_retries()["retry_policy"].evaluate(AirflowException("lost"), 4, 4).action.value == "default"
 
 
@@ -905,14 +919,14 @@ def test_a_failed_stage_has_the_retries_of_its_task_and_a_mistake_has_none(dag: 
     patient = Patient()
     for policy in (None, patient):
         operator = _Failing(task_id=f"failing_{policy is None}", dag=dag, retries=5, retry_policy=policy)
-        given = {"ti": SimpleNamespace(task=operator)}
+        task_context = {"ti": SimpleNamespace(task=operator)}
         operator.error = StageFailed("why", 1)
-        with set_current_context(given), pytest.raises(TaskEnd):
-            execute(operator, given)
+        with set_current_context(task_context), pytest.raises(TaskEnd):
+            execute(operator, task_context)
         assert operator.retry_policy is policy
         operator.error = ConfigError("why")
-        with set_current_context(given), pytest.raises(TaskEnd) as caught:
-            execute(operator, given)
+        with set_current_context(task_context), pytest.raises(TaskEnd) as caught:
+            execute(operator, task_context)
         assert operator.retry_policy.evaluate(caught.value, 1, 5).action.value == "fail"
 
 
@@ -920,17 +934,17 @@ def test_a_stage_may_say_that_it_is_not_tried_again(dag: DAG) -> None:
     pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a failure is an exception")
     operator = _Failing(task_id="failing", dag=dag, **stage_retries())
     operator.error, operator.own_retries = StageFailed("why", 1), 0
-    given = {"ti": SimpleNamespace(task=operator)}
-    with set_current_context(given), pytest.raises(TaskEnd) as caught:
-        execute(operator, given)
+    task_context = {"ti": SimpleNamespace(task=operator)}
+    with set_current_context(task_context), pytest.raises(TaskEnd) as caught:
+        execute(operator, task_context)
     assert operator.retry_policy.evaluate(caught.value, 1, 4).action.value == "fail"
 
 
-def test_a_skip_stays_a_skip(places: Places, dag: DAG) -> None:
-    operator = operator_of(DeepSparkEvaluateProductionOperator, dag, places)
-    given = context(dag, xcom=StageRun(places.home / "r", None, None).to_xcom())
-    with set_current_context(given), pytest.raises(AirflowSkipException):
-        execute(operator, given)
+def test_a_skip_stays_a_skip(locations: Places, dag: DAG) -> None:
+    operator = operator_of(DeepSparkEvaluateProductionOperator, dag, locations)
+    task_context = context(dag, xcom=StageRun(locations.home / "r", None, None).to_xcom())
+    with set_current_context(task_context), pytest.raises(AirflowSkipException):
+        execute(operator, task_context)
 
 
 def test_a_full_disk_may_be_tried_again() -> None:
@@ -940,19 +954,19 @@ def test_a_full_disk_may_be_tried_again() -> None:
 
 
 def test_a_read_that_kills_a_spark_stage_is_told_with_the_runs_dataset(
-    monkeypatch: pytest.MonkeyPatch, places: Places, dag: DAG, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, locations: Places, dag: DAG, tmp_path: Path
 ) -> None:
     driver = tmp_path / "spark-submit"
     driver.write_text("#!/bin/sh\nexit 135\n")  # as spark-submit ends after a driver that a SIGBUS ended
     driver.chmod(0o755)
     monkeypatch.setattr(StageSubmitHook, "_get_spark_binary_path", lambda self: [str(driver)])
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)
-    run = StageRun(places.home / "r", tmp_path / "digits", None)
+    run = StageRun(locations.home / "r", tmp_path / "digits", None)
     leave_snapshot(run.run_dir)
     values = context(dag, xcom=run.to_xcom(), conf={"engine": "spark"})
-    operator = rendered(operator_of(DeepSparkEvaluateOperator, dag, places), values)
-    said = rf"signal 7 \(a bus error: .*; it read dataset={tmp_path}/digits, run_dir={run.run_dir}\)"
-    with pytest.raises(AirflowException, match=said):
+    operator = rendered(operator_of(DeepSparkEvaluateOperator, dag, locations), values)
+    message = rf"signal 7 \(a bus error: .*; it read dataset={tmp_path}/digits, run_dir={run.run_dir}\)"
+    with pytest.raises(AirflowException, match=message):
         type(operator).execute.__wrapped__(operator, values)
     operator._hook._submit_sp.stdout.close()  # the provider leaves it open
 
@@ -988,20 +1002,22 @@ PROVIDERS = {
 
 
 def test_what_the_spark_providers_operator_takes_reaches_spark_submit(
-    monkeypatch: pytest.MonkeyPatch, places: Places, dag: DAG
+    monkeypatch: pytest.MonkeyPatch, locations: Places, dag: DAG
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_OUR_SPARK", '{"conn_type": "spark", "host": "spark://h", "port": 7077}')
     submitted: list[Any] = []
     monkeypatch.setattr(StageSubmitHook, "submit", lambda hook, application="": submitted.append(hook))
     monkeypatch.setattr(train_module.DeepSparkTrainOperator, "result", lambda *_: {})
-    run = StageRun(places.home / "r", None, None)
+    run = StageRun(locations.home / "r", None, None)
     templates = {"conn_id": "our_{{ 'spark' }}", "executor_cores": "{{ 2 + 1 }}"}
-    train = operator_of(DeepSparkTrainOperator, dag, places, **PROVIDERS, **templates)
+    train = operator_of(DeepSparkTrainOperator, dag, locations, **PROVIDERS, **templates)
     execute(train, context(dag, xcom=run.to_xcom()))
     (hook,) = submitted
     assert (hook._conn_id, hook.master, hook._executor_cores) == ("our_spark", "spark://h:7077", 3)
-    kept = {name: getattr(hook, f"_{name}") for name in PROVIDERS if name not in ("conf", "env_vars", "deploy_mode")}
-    assert kept == {name: PROVIDERS[name] for name in kept}
+    provider_arguments = {
+        name: getattr(hook, f"_{name}") for name in PROVIDERS if name not in ("conf", "env_vars", "deploy_mode")
+    }
+    assert provider_arguments == {name: PROVIDERS[name] for name in provider_arguments}
     assert hook._connection["deploy_mode"] == "client"
     assert hook._conf["spark.executor.memory"] == "3g"
     assert hook._conf["spark.speculation"] == "false"
@@ -1028,12 +1044,12 @@ def test_what_the_spark_providers_operator_takes_reaches_spark_submit(
     ],
 )
 def test_a_jvm_that_reads_tables_compiles_its_code_well(
-    places: Places, dag: DAG, conf: dict[str, Any], has_python_tasks: bool
+    locations: Places, dag: DAG, conf: dict[str, Any], has_python_tasks: bool
 ) -> None:
-    (places.root / "table.parquet").write_bytes(b"PAR1")
+    (locations.root / "table.parquet").write_bytes(b"PAR1")
     values = context(dag, conf=conf)
-    ingest = rendered(operator_of(DeepSparkIngestOperator, dag, places), values)
-    config = ingest.stage_config(values, StageRun(places.home / "r", places.home / "d", None), "local")
+    ingest = rendered(operator_of(DeepSparkIngestOperator, dag, locations), values)
+    config = ingest.stage_config(values, StageRun(locations.home / "r", locations.home / "d", None), "local")
     assert ingest.has_python_tasks(config) is has_python_tasks
 
 
@@ -1051,10 +1067,10 @@ def test_a_jvm_that_reads_tables_compiles_its_code_well(
     ],
 )
 def test_what_is_no_argument_is_refused_when_the_dag_is_read(
-    places: Places, dag: DAG, arguments: dict[str, Any], message: str
+    locations: Places, dag: DAG, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator {message}"):
-        operator_of(DeepSparkTrainOperator, dag, places, **arguments)
+        operator_of(DeepSparkTrainOperator, dag, locations, **arguments)
     if None in arguments.values():
         return
     with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator {message}"):
@@ -1091,7 +1107,7 @@ def test_a_wrong_value_without_a_template_is_refused_when_the_dag_is_read(
 
 
 def test_every_wrong_value_has_a_line_and_values_of_templates_and_tasks_wait_for_the_task(
-    places: Places, dag: DAG
+    locations: Places, dag: DAG
 ) -> None:
     with pytest.raises(ConfigError) as refusal, DAG("d", schedule=None):
         DeepSparkCheckOperator(task_id="a", solver="s.prototxt", n_workers=0, resize_height=-3, min_gain="much")
@@ -1101,15 +1117,15 @@ def test_every_wrong_value_has_a_line_and_values_of_templates_and_tasks_wait_for
     ]
     assert names == ["n_workers", "resize_height", "min_gain"]
     earlier = BaseOperator(task_id="earlier", dag=dag)
-    run = StageRun(places.home / "r", None, None)
+    run = StageRun(locations.home / "r", None, None)
     late = {"n_workers": "{{ -1 }}", "strategy": "{{ 'eagsd' }}", "strategy_options": {"alpha": "{{ 'x' }}"}}
     train = operator_of(
-        DeepSparkTrainOperator, dag, places, weights=earlier.output, min_workers=4, resume="a.solverstate", **late
+        DeepSparkTrainOperator, dag, locations, weights=earlier.output, min_workers=4, resume="a.solverstate", **late
     )  # min_workers beside the default of n_workers is a rule of two fields
     assert train.n_workers == "{{ -1 }}"
     with pytest.raises(AirflowFailException, match=r"n_workers=-1: must be a whole number"):
         execute(
-            operator_of(DeepSparkTrainOperator, dag, places, n_workers="{{ -1 }}"), context(dag, xcom=run.to_xcom())
+            operator_of(DeepSparkTrainOperator, dag, locations, n_workers="{{ -1 }}"), context(dag, xcom=run.to_xcom())
         )
 
 
@@ -1128,16 +1144,16 @@ def test_a_mapped_operator_without_a_needed_argument_is_refused_when_the_dag_is_
         DeepSparkTrainOperator.partial(task_id="f").expand(n_workers=[1, 2])
 
 
-def test_a_path_is_a_template_as_a_run_and_in_a_list(places: Places, dag: DAG) -> None:
+def test_a_path_is_a_template_as_a_run_and_in_a_list(locations: Places, dag: DAG) -> None:
     values = {**context(dag), "ds": "2026-11-27"}
-    evaluate = operator_of(DeepSparkEvaluateOperator, dag, places, run=Path("runs/{{ ds }}"))
-    assert rendered(evaluate, values).stage_run(values).run_dir == places.root / "runs/2026-11-27"
+    evaluate = operator_of(DeepSparkEvaluateOperator, dag, locations, run=Path("runs/{{ ds }}"))
+    assert rendered(evaluate, values).stage_run(values).run_dir == locations.root / "runs/2026-11-27"
     weights = [Path("a.caffemodel"), Path("b-{{ ds }}.caffemodel")]
-    train = rendered(operator_of(DeepSparkTrainOperator, dag, places, weights=weights), values)
+    train = rendered(operator_of(DeepSparkTrainOperator, dag, locations, weights=weights), values)
     assert train.weights == ["a.caffemodel", "b-2026-11-27.caffemodel"]
 
 
-def test_a_mapped_value_is_checked_in_its_task(places: Places, dag: DAG) -> None:
+def test_a_mapped_value_is_checked_in_its_task(locations: Places, dag: DAG) -> None:
     mapped = DeepSparkTrainOperator.partial(task_id="mapped", solver="s.prototxt", dag=dag).expand(n_workers=[2, -1])
     values = context(dag)
     with set_current_context(values):  # as Airflow does before it makes a mapped task
@@ -1146,19 +1162,19 @@ def test_a_mapped_value_is_checked_in_its_task(places: Places, dag: DAG) -> None
         execute(task, values)
 
 
-def test_a_spark_property_that_the_stage_sets_is_refused(places: Places, dag: DAG) -> None:
-    run = StageRun(places.home / "r", None, None)
-    train = operator_of(DeepSparkTrainOperator, dag, places, conf={"spark.speculation": "true"})
+def test_a_spark_property_that_the_stage_sets_is_refused(locations: Places, dag: DAG) -> None:
+    run = StageRun(locations.home / "r", None, None)
+    train = operator_of(DeepSparkTrainOperator, dag, locations, conf={"spark.speculation": "true"})
     with pytest.raises(AirflowFailException, match=r"^conf: spark\.speculation=true is not taken: two copies of one"):
         execute(train, context(dag, xcom=run.to_xcom()))
 
 
 def test_two_trainings_do_not_share_the_folder_of_one_run(
-    places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
+    locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkStageOperator, "execute", lambda *_: {})
-    values = context(dag, xcom=StageRun(places.home / "r", None, None).to_xcom())
-    first, second = (operator_of(DeepSparkTrainOperator, dag, places, task_id=name) for name in ("first", "second"))
+    values = context(dag, xcom=StageRun(locations.home / "r", None, None).to_xcom())
+    first, second = (operator_of(DeepSparkTrainOperator, dag, locations, task_id=name) for name in ("first", "second"))
     for _ in range(2):
         execute(first, values)  # a task that is tried again goes on
     with pytest.raises(
@@ -1168,7 +1184,7 @@ def test_two_trainings_do_not_share_the_folder_of_one_run(
 
 
 def test_a_training_by_processes_starts_no_spark_and_gets_the_signals_of_its_task(
-    places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
+    locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkStageOperator, "execute", lambda *_: pytest.fail("Spark is started"))
     started: list[Any] = []
@@ -1180,44 +1196,44 @@ def test_a_training_by_processes_starts_no_spark_and_gets_the_signals_of_its_tas
             (config.run_dir / "snapshots" / f"s_iter_9.{suffix}").write_text("of the stub")
 
     monkeypatch.setattr(process_stage, "run_job", run_job)
-    train = operator_of(DeepSparkTrainOperator, dag, places, engine="process")
-    output = execute(train, context(dag, xcom=StageRun(places.home / "r", None, None).to_xcom()))
-    assert started == [("deepspark_ops.train.driver.process_job", "process", False, places.root, True)]
-    assert output["snapshot"] == str(places.home / "r" / "snapshots" / "s_iter_9.caffemodel")
+    train = operator_of(DeepSparkTrainOperator, dag, locations, engine="process")
+    output = execute(train, context(dag, xcom=StageRun(locations.home / "r", None, None).to_xcom()))
+    assert started == [("deepspark_ops.train.driver.process_job", "process", False, locations.root, True)]
+    assert output["snapshot"] == str(locations.home / "r" / "snapshots" / "s_iter_9.caffemodel")
 
     def end(*_: Any, **__: Any) -> None:
         raise SystemExit(143)
 
     monkeypatch.setattr(process_stage, "run_job", end)
     with pytest.raises(AirflowException, match=r"^stage train was ended: its task received SIGTERM$"):
-        execute(train, context(dag, xcom=StageRun(places.home / "r", None, None).to_xcom()))
+        execute(train, context(dag, xcom=StageRun(locations.home / "r", None, None).to_xcom()))
 
 
-def test_an_argument_takes_a_value_a_template_or_the_output_of_a_task(places: Places, dag: DAG) -> None:
-    dataset, weights = places.home / "datasets" / "x", "/w/s_iter_9.caffemodel"
+def test_an_argument_takes_a_value_a_template_or_the_output_of_a_task(locations: Places, dag: DAG) -> None:
+    dataset, weights = locations.home / "datasets" / "x", "/w/s_iter_9.caffemodel"
     ingested = {"run_dir": "/r", "dataset": str(dataset)}
     train = operator_of(
-        DeepSparkTrainOperator, dag, places, run="runs/mine", solver="nets/{{ 'a' }}.prototxt", n_workers=3,
+        DeepSparkTrainOperator, dag, locations, run="runs/mine", solver="nets/{{ 'a' }}.prototxt", n_workers=3,
         overrides=None, comm_period="{{ 4 * 2 }}", dataset=ingested, weights={"run_dir": "/o", "snapshot": weights},
     )  # fmt: skip
-    one = rendered(train, context(dag))
-    run = one.stage_run({})
-    assert (run.run_dir, run.dataset) == (places.root / "runs" / "mine", dataset)
-    config = one.stage_config({}, run, "local[2]")
-    assert (config.solver, config.n_workers, config.comm_period) == (places.root / "nets" / "a.prototxt", 3, 8)
+    ready = rendered(train, context(dag))
+    run = ready.stage_run({})
+    assert (run.run_dir, run.dataset) == (locations.root / "runs" / "mine", dataset)
+    config = ready.stage_config({}, run, "local[2]")
+    assert (config.solver, config.n_workers, config.comm_period) == (locations.root / "nets" / "a.prototxt", 3, 8)
     assert (config.overrides, config.dataset, config.weights) == ("", dataset, (Path(weights),))
 
 
 def test_a_run_that_another_dag_began_is_named_by_its_folder(
-    places: Places, dag: DAG, checked: list[StageConfig]
+    locations: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
-    began = execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag))
-    export = operator_of(DeepSparkEvaluateOperator, dag, places, run=began["run_dir"])
+    began = execute(operator_of(DeepSparkCheckOperator, dag, locations), context(dag))
+    export = operator_of(DeepSparkEvaluateOperator, dag, locations, run=began["run_dir"])
     assert rendered(export, context(dag)).stage_run({}).to_xcom() == began
 
 
-def test_a_template_that_names_nothing_is_an_error(places: Places, dag: DAG) -> None:
-    train = operator_of(DeepSparkTrainOperator, dag, places, n_workers="{{ params.n_worker }}")
+def test_a_template_that_names_nothing_is_an_error(locations: Places, dag: DAG) -> None:
+    train = operator_of(DeepSparkTrainOperator, dag, locations, n_workers="{{ params.n_worker }}")
     with pytest.raises(AirflowFailException, match=r"no attribute 'n_worker'; text between"):
         rendered(train, context(dag))
     pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="before Airflow 3.3 a mistake is an exception")
@@ -1234,17 +1250,17 @@ def test_a_text_that_jinja_cannot_read_is_refused_when_the_dag_is_read(text: str
         DeepSparkTrainOperator(task_id="a", solver="s.prototxt", overrides=text)
 
 
-def test_airflows_own_paths_and_assets_are_arguments(places: Places, dag: DAG) -> None:
+def test_airflows_own_paths_and_assets_are_arguments(locations: Places, dag: DAG) -> None:
     names = iter("abcdef")
 
     def train(solver: Any = "s", **arguments: Any) -> DeepSparkTrainOperator:
-        return DeepSparkTrainOperator(task_id=next(names), dag=dag, places=places, solver=solver, **arguments)
+        return DeepSparkTrainOperator(task_id=next(names), dag=dag, places=locations, solver=solver, **arguments)
 
     stored = ObjectStoragePath("s3://our_aws@bucket/digits")
     operator = train(ObjectStoragePath("file:///nets/s.prototxt"), dataset=stored)
     assert (operator.dataset, operator.solver) == ("s3://bucket/digits", "file:///nets/s.prototxt")
     assert operator.store_conn_id == "our_aws"
-    assert operator.config(TrainConfig, run_dir=places.home).solver == Path("/nets/s.prototxt")
+    assert operator.config(TrainConfig, run_dir=locations.home).solver == Path("/nets/s.prototxt")
     assert train(dataset=Asset(name="digits", uri="s3://bucket/digits")).dataset == "s3://bucket/digits"
     assert train(dataset=stored, store_conn_id="our_aws").store_conn_id == "our_aws"
     with pytest.raises(ConfigError, match=r"task .*: paths and store_conn_id name the connections other, our_aws; a"):
@@ -1263,12 +1279,12 @@ KINDS = [getattr(operators, name) for name in operators.__all__ if name.startswi
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_operator_alone_can_refuse_a_run_with_an_unknown_key(places: Places, tmp_path: Path, kind: Any) -> None:
+def test_an_operator_alone_can_refuse_a_run_with_an_unknown_key(locations: Places, tmp_path: Path, kind: Any) -> None:
     """Spark stages and the stages about models took the argument and ignored it."""
     run = StageRun(tmp_path / "run", None, tmp_path / "v1" / "weights.caffemodel").to_xcom()
     arguments = {**dict.fromkeys(kind.required, "a"), **({"run": run} if kind.takes_run else {})}
     with DAG("d", schedule=None) as dag:
-        operator = kind(task_id="t", refuse_unknown_conf=True, places=places, **arguments)
+        operator = kind(task_id="t", refuse_unknown_conf=True, places=locations, **arguments)
     with pytest.raises(AirflowFailException, match='conf has an unknown parameter "n_worker"'):
         execute(operator, context(dag, conf={"n_worker": 1}))
 
@@ -1301,7 +1317,7 @@ def of_dag(retraining: Retraining, dag_id: str, name: str) -> None:
 )
 def test_a_run_changes_no_model_that_its_person_may_not_change_by_the_pages(
     retraining: Retraining,
-    places: Places,
+    locations: Places,
     dag: DAG,
     checked: list[StageConfig],
     conf: dict[str, str],
@@ -1309,20 +1325,23 @@ def test_a_run_changes_no_model_that_its_person_may_not_change_by_the_pages(
 ) -> None:
     for owner in ("d", "other"):
         of_dag(retraining, owner, f"of_{owner}")
-    before = {name: read_model(retraining.models, name).history for name in model_names(retraining.models)}
+    old_histories = {name: read_model(retraining.models, name).history for name in model_names(retraining.models)}
     retraining.scored(0)
     write_decision(retraining.run, decide(evaluation([0], [0]), None, PromoteConfig()))
     make_bundle(retraining.run.run_dir / "bundle", b"second", run="second")
-    own = {"model": "model", "models": "models"}
+    own_model = {"model": "model", "models": "models"}
     values = context(dag, xcom=retraining.run.to_xcom(), conf=conf)
-    check = operator_of(DeepSparkCheckOperator, dag, places, warm_start=True, dag_model=own)
+    check = operator_of(DeepSparkCheckOperator, dag, locations, warm_start=True, dag_model=own_model)
     if message is None:
         assert execute(check, values)["run_dir"]
         return
     writers = [
-        operator_of(kind, dag, places, dag_model=own) for kind in (DeepSparkDecideOperator, DeepSparkPromoteOperator)
+        operator_of(kind, dag, locations, dag_model=own_model)
+        for kind in (DeepSparkDecideOperator, DeepSparkPromoteOperator)
     ]
     for operator in (check, *writers):
         with pytest.raises(AirflowFailException, match=message):
             execute(operator, values)
-    assert {name: read_model(retraining.models, name).history for name in model_names(retraining.models)} == before
+    assert {
+        name: read_model(retraining.models, name).history for name in model_names(retraining.models)
+    } == old_histories

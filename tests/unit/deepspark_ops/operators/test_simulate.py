@@ -47,43 +47,43 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[CheckConfig]:
     return configs
 
 
-def run_check(places: Places, **conf: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run_check(locations: Places, **conf: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the context of the tasks after check, and what check returned."""
     dag = deepspark_compare.make_dag()
-    values = context(dag, places, **conf)
-    trials = execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), values)
+    values = context(dag, locations, **conf)
+    trials = execute(operator_of(DeepSparkCheckTrialsOperator, dag, locations), values)
     return values | {"ti": SimpleNamespace(xcom_pull=lambda task_ids: trials), "form": dag}, trials
 
 
 def test_a_simulated_comparison_trains_nothing_and_ends_in_the_simulations_page(
-    places: Places, checked: list[CheckConfig], monkeypatch: pytest.MonkeyPatch
+    locations: Places, checked: list[CheckConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values, trials = run_check(places, **SETTINGS)
-    run = places.home / "runs" / "deepspark_compare" / "run"
+    values, trials = run_check(locations, **SETTINGS)
+    run = locations.home / "runs" / "deepspark_compare" / "run"
     assert len(checked) == 1, "solver, nets and data are looked into as before a training"
     assert read_plan(run) is None
     assert {trial["run_dir"] for trial in trials} == {str(run)}
     assert [path.name for path in run.parent.iterdir()] == ["run"], "trials have no folders"
     monkeypatch.setattr(DeepSparkIngestOperator, "ingest", lambda self, context, until: None)
-    assert execute(operator_of(DeepSparkIngestOnceOperator, values["form"], places), values) == []
+    assert execute(operator_of(DeepSparkIngestOnceOperator, values["form"], locations), values) == []
     with pytest.raises(AirflowSkipException, match="task simulate has the table"):
-        execute(operator_of(DeepSparkCompareOperator, values["form"], places), values)
+        execute(operator_of(DeepSparkCompareOperator, values["form"], locations), values)
 
-    made: list[SimulateConfig] = []
+    simulated: list[SimulateConfig] = []
 
     def run_job(module: str, config: SimulateConfig, **_: Any) -> None:
-        made.append(config)
+        simulated.append(config)
         assert module == "deepspark_ops.simulation.stage"
         config.out.mkdir(parents=True)
         (config.out / "simulation.json").write_text("{}")
         (config.out / "simulation.html").write_text("<p>curves</p>")
 
     monkeypatch.setattr(process_stage, "run_job", run_job)
-    result = execute(operator_of(DeepSparkSimulateTrialsOperator, values["form"], places), values)
-    (config,) = made
+    result = execute(operator_of(DeepSparkSimulateTrialsOperator, values["form"], locations), values)
+    (config,) = simulated
     assert (config.strategy_names, config.worker_counts, config.seed_list) == (("easgd", "sync"), (1, 4), (1, 2))
     assert (config.network, config.stragglers, config.step_ms) == ("10gbit,200us", 0.25, 50.0)
-    assert (config.solver, config.overrides) == (places.root / "small_solver.prototxt", "max_iter: 40")
+    assert (config.solver, config.overrides) == (locations.root / "small_solver.prototxt", "max_iter: 40")
     assert (config.comm_period, config.rate_scale, config.dataset) == ("auto", "none", Path(trials[0]["dataset"]))
     assert config.out == run / "simulation"
     assert json.loads(Path(result["table"]).read_text()) == {}
@@ -92,18 +92,18 @@ def test_a_simulated_comparison_trains_nothing_and_ends_in_the_simulations_page(
     assert read_statuses(run)["simulate"].status == "finished"
 
 
-def test_lists_of_one_value_take_the_place_of_the_forms(places: Places, checked: list[CheckConfig]) -> None:
-    values, _ = run_check(places, simulate=True, comm_periods="1", base_lrs="0.25", comm_period=7, n_workers=2)
-    simulate = operator_of(DeepSparkSimulateTrialsOperator, values["form"], places)
+def test_lists_of_one_value_take_the_place_of_the_forms(locations: Places, checked: list[CheckConfig]) -> None:
+    values, _ = run_check(locations, simulate=True, comm_periods="1", base_lrs="0.25", comm_period=7, n_workers=2)
+    simulate = operator_of(DeepSparkSimulateTrialsOperator, values["form"], locations)
     simulate = rendered(simulate, values)
     config = simulate.stage_config(values, simulate.stage_run(values))
     assert (config.comm_period, config.overrides, config.worker_counts) == (1, "base_lr: 0.25", (2,))
 
 
-def test_a_comparison_that_trains_simulates_nothing(places: Places, checked: list[CheckConfig]) -> None:
-    values, _ = run_check(places)
+def test_a_comparison_that_trains_simulates_nothing(locations: Places, checked: list[CheckConfig]) -> None:
+    values, _ = run_check(locations)
     with pytest.raises(AirflowSkipException, match="simulate is off: the trials are trained"):
-        execute(operator_of(DeepSparkSimulateTrialsOperator, values["form"], places), values)
+        execute(operator_of(DeepSparkSimulateTrialsOperator, values["form"], locations), values)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_a_comparison_that_trains_simulates_nothing(places: Places, checked: lis
     ],
 )
 def test_what_cannot_be_simulated_is_refused_by_check(
-    places: Places, checked: list[CheckConfig], conf: dict[str, Any], message: str
+    locations: Places, checked: list[CheckConfig], conf: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AirflowFailException) as refused:
-        run_check(places, simulate=True, **conf)
+        run_check(locations, simulate=True, **conf)
     assert message in str(refused.value)
     assert checked == []

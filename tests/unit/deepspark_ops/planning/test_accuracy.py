@@ -22,11 +22,11 @@ ROWS = [
 
 def test_losses_and_what_lost_less(tmp_path: Path) -> None:
     with measured_table(tmp_path, ROWS):
-        few, many = accuracy_of("eamsgd", [1, 4, 64])  # an alias
+        few, of_64 = accuracy_of("eamsgd", [1, 4, 64])  # an alias
     assert (few.workers, few.measured_workers, few.lost_points, few.better) == (4, 4, {"a": 0.2, "b": 0.4}, None)
     assert few.text == "4 workers: after as many minibatches as one worker 0.2 points less (a), 0.4 points less (b)"
-    assert (many.workers, many.measured_workers, many.better) == (64, 16, "sync")
-    assert many.text == (
+    assert (of_64.workers, of_64.measured_workers, of_64.better) == (64, 16, "sync")
+    assert of_64.text == (
         "64 workers (measured with 16): after as many minibatches as one worker 3.0 points less (a), 2.0 points less"
         " (b); a longer run makes up for it; sync lost 2.0 points less"
     )

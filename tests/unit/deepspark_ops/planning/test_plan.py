@@ -54,10 +54,10 @@ def test_net_without_its_data_is_known_by_name():
 
 
 def test_devices_of_a_worker_multiply_the_samples_of_a_minibatch():
-    one, four = (measure_net(PlanConfig(solver=CIFAR, gpus_per_worker=count)) for count in (1, 4))
-    assert (four.images_per_step, four.step_flops) == (4 * one.images_per_step, 4 * one.step_flops)
-    found = cluster_plan(gpus_per_worker=4).rows
-    assert [row.images_per_s for row in found] == pytest.approx([4 * row.images_per_s for row in cluster_plan().rows])
+    single, four = (measure_net(PlanConfig(solver=CIFAR, gpus_per_worker=count)) for count in (1, 4))
+    assert (four.images_per_step, four.step_flops) == (4 * single.images_per_step, 4 * single.step_flops)
+    rows = cluster_plan(gpus_per_worker=4).rows
+    assert [row.images_per_s for row in rows] == pytest.approx([4 * row.images_per_s for row in cluster_plan().rows])
 
 
 def test_net_with_unknown_data_asks_for_their_shape():
@@ -73,14 +73,14 @@ def test_net_with_unknown_data_asks_for_their_shape():
 
 def test_rows_follow_from_the_clock():
     report = cluster_plan(comm_period=1, straggler_spread=0.0, step_jitter=0.0)
-    alone, *_, most = report.rows
+    single, *_, most = report.rows
     # One worker only pushes: 582,312 bytes at 10 Gbit/s, four control calls of 145 us, eight ways of 50 us;
     # 300 us in its loop, and the vector from memory at 1.9 GB/s.
     own_s = 300e-6 + 4 * 145_578 / 1.9e9
     exchange_s = 8 * 4 * 145_578 / 10e9 + 4 * 145e-6 + 8 * 50e-6 + own_s
-    assert alone.exchange_ms == pytest.approx(1e3 * exchange_s, rel=1e-3)
-    assert alone.images_per_s == pytest.approx(100 / (0.05 + exchange_s), rel=1e-3)
-    assert alone.epoch_s == pytest.approx(50_000 / alone.images_per_s)
+    assert single.exchange_ms == pytest.approx(1e3 * exchange_s, rel=1e-3)
+    assert single.images_per_s == pytest.approx(100 / (0.05 + exchange_s), rel=1e-3)
+    assert single.epoch_s == pytest.approx(50_000 / single.images_per_s)
     service_s = 8 * 145_578 / 2.4e9 + 2 * 145e-6
     assert most.images_per_s == pytest.approx(100 / service_s, rel=1e-3)  # past saturation
     assert most.server_load == pytest.approx(1.0)
@@ -99,8 +99,8 @@ def test_auto_period_grows_with_the_queue():
 
 def test_tau_is_never_below_what_training_would_choose():
     report = cluster_plan(workers="1,8", strategy="downpour", step_ms=50.0)
-    alone, crew = report.rows
-    assert alone.comm_period < 10 <= crew.comm_period
+    single, crew = report.rows
+    assert single.comm_period < 10 <= crew.comm_period
     assert [advice.row.comm_period for advice in report.advice if advice.row.workers > 1] == [10]
 
 
@@ -143,9 +143,9 @@ def test_advice_takes_key_ranges_for_a_big_vector_and_a_fast_link():
 
 def test_automatic_threads_are_the_share_of_the_hosts_cores():
     options = {"transport": "shm", "host_cores": 8, "step_ms": None, "workers": "1,2,8", "worker_cores": 1.0}
-    one, two, eight = cluster_plan(**options).rows
+    single, two, eight = cluster_plan(**options).rows
     # By operations a worker with all eight cores is as fast as eight with a core each, but for their exchanges.
-    assert one.images_per_s == pytest.approx(cluster_plan(**options, threads_per_worker=8).rows[0].images_per_s)
+    assert single.images_per_s == pytest.approx(cluster_plan(**options, threads_per_worker=8).rows[0].images_per_s)
     assert two.images_per_s == pytest.approx(cluster_plan(**options, threads_per_worker=4).rows[1].images_per_s)
     assert eight.images_per_s == pytest.approx(cluster_plan(**options, threads_per_worker=1).rows[2].images_per_s)
     # How long a minibatch takes is not guessed again where it is known.

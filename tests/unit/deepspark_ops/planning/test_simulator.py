@@ -30,31 +30,31 @@ N_PARAMS = 1_000_000
 
 
 def test_one_worker_meets_nobody():
-    found = simulate(Crew(1, step_s=0.01, comm_period=4), COST, EASGD)
+    result = simulate(Crew(1, step_s=0.01, comm_period=4), COST, EASGD)
     # A period is four minibatches, one service and the messages' way.
-    assert found.steps_per_s == pytest.approx(4 / (0.04 + 0.001 + 0.0004))
-    assert found.exchange_s == pytest.approx(0.0014)
-    assert found.exchange_share == pytest.approx(0.0014 / 0.0414)
-    assert found.server_load == pytest.approx(0.001 / 0.0414)
-    assert found.staleness == 0.0
+    assert result.steps_per_s == pytest.approx(4 / (0.04 + 0.001 + 0.0004))
+    assert result.exchange_s == pytest.approx(0.0014)
+    assert result.exchange_share == pytest.approx(0.0014 / 0.0414)
+    assert result.server_load == pytest.approx(0.001 / 0.0414)
+    assert result.staleness == 0.0
 
 
 @pytest.mark.parametrize("n_workers", [50, 400, 10_000])
 def test_past_saturation_the_centers_rate_is_all_there_is(n_workers):
     crew = Crew(n_workers, step_s=0.01, comm_period=4, spread=0.1, jitter=0.1)
-    found = simulate(crew, COST, EASGD)
-    assert found.server_load == pytest.approx(1.0, abs=1e-9)
-    assert found.steps_per_s == pytest.approx(4 / 0.001, rel=1e-9)
+    result = simulate(crew, COST, EASGD)
+    assert result.server_load == pytest.approx(1.0, abs=1e-9)
+    assert result.steps_per_s == pytest.approx(4 / 0.001, rel=1e-9)
     # Little's law over the closed loop: p = rate * (computing + exchange).
     computing = np.mean(worker_factors(0.1, n_workers)) * 0.04
-    assert found.exchange_s == pytest.approx(n_workers * 0.001 - computing, rel=0.05)
+    assert result.exchange_s == pytest.approx(n_workers * 0.001 - computing, rel=0.05)
 
 
 def test_equal_workers_see_each_other_once_between_two_of_their_own():
     for n_workers in (2, 7, 64, 1000):
-        found = simulate(Crew(n_workers, step_s=0.01, comm_period=4), COST, EASGD)
+        result = simulate(Crew(n_workers, step_s=0.01, comm_period=4), COST, EASGD)
         # Steady state of equal workers: everybody else has met the center once. The window cuts some rounds.
-        assert found.staleness == pytest.approx(n_workers - 1, rel=1e-3), n_workers
+        assert result.staleness == pytest.approx(n_workers - 1, rel=1e-3), n_workers
 
 
 def test_unequal_workers_have_the_same_mean_and_a_longer_tail():
@@ -69,11 +69,11 @@ def test_many_workers_that_rarely_exchange_queue_as_m_d_1():
     service = 0.001
     for load in (0.3, 0.6, 0.8):
         cost = ExchangeCost(push_s=service, pull_s=0.0, least_s=0.0, latency_s=0.0)
-        found = simulate(Crew(500, step_s=500 * service / load, comm_period=1, jitter=1.0), cost, EASGD, seed=3)
-        waited = found.exchange_s - service
+        result = simulate(Crew(500, step_s=500 * service / load, comm_period=1, jitter=1.0), cost, EASGD, seed=3)
+        waited = result.exchange_s - service
         # rel: 4,000 waits that depend on each other, and 500 workers are not infinitely many.
         assert waited == pytest.approx(load * service / (2 * (1 - load)), rel=0.25), load
-        assert found.server_load == pytest.approx(load, rel=0.05)
+        assert result.server_load == pytest.approx(load, rel=0.05)
 
 
 def slow_steps_per_s(arrivals_between, service, n_rounds):
@@ -93,8 +93,8 @@ def slow_steps_per_s(arrivals_between, service, n_rounds):
 
 def test_unequal_workers_as_served_by_hand():
     periods = worker_factors(0.5, 20) * 0.03
-    found = simulate(Crew(20, step_s=0.03, comm_period=1, spread=0.5), ExchangeCost(0.001, 0.0, 0.0, 0.0), EASGD)
-    assert found.steps_per_s == pytest.approx(slow_steps_per_s(periods.tolist(), 0.001, 400), rel=0.01)
+    result = simulate(Crew(20, step_s=0.03, comm_period=1, spread=0.5), ExchangeCost(0.001, 0.0, 0.0, 0.0), EASGD)
+    assert result.steps_per_s == pytest.approx(slow_steps_per_s(periods.tolist(), 0.001, 400), rel=0.01)
 
 
 def test_even_pace_gives_equal_periods_and_fewer_steps_to_the_slow():
@@ -124,7 +124,7 @@ def test_saturation_is_where_both_bounds_meet():
 
 def test_round_of_equal_workers_adds_up():
     cost = ExchangeCost(push_s=0.002, pull_s=0.001, least_s=0.0, latency_s=0.0005)
-    found = simulate(Crew(5, step_s=0.1, comm_period=1), cost, SYNC)
+    result = simulate(Crew(5, step_s=0.1, comm_period=1), cost, SYNC)
     # All pushes, then all pulls, then the messages' way; the next pushes come in the order of the pulls, each when
     # the one before is through, except that pushes take longer than the gaps between pulls: the last one waits.
     by_hand, ready = [], [0.0] * 5
@@ -133,10 +133,10 @@ def test_round_of_equal_workers_adds_up():
         free = 0.0
         for arrival in arrivals:
             free = max(free, arrival) + 0.002
-        ready = [free + 0.001 * (place + 1) + 0.0005 for place in range(5)]
+        ready = [free + 0.001 * (turn + 1) + 0.0005 for turn in range(5)]
         by_hand.append(ready[-1])
-    assert found.steps_per_s == pytest.approx(5 * 40 / (by_hand[-1] - by_hand[-41]), rel=1e-9)
-    assert found.staleness == 0.0
+    assert result.steps_per_s == pytest.approx(5 * 40 / (by_hand[-1] - by_hand[-41]), rel=1e-9)
+    assert result.staleness == 0.0
 
 
 def test_rounds_wait_for_the_slowest():
@@ -148,8 +148,8 @@ def test_rounds_wait_for_the_slowest():
 
 
 def test_more_processes_than_cores_share_them():
-    alone, crowded = (simulate(Crew(4, step_s=0.1, comm_period=1, slowdown=s), COST, EASGD) for s in (1.0, 2.0))
-    assert alone.steps_per_s / crowded.steps_per_s == pytest.approx(2.0, rel=0.01)
+    uncrowded, crowded = (simulate(Crew(4, step_s=0.1, comm_period=1, slowdown=s), COST, EASGD) for s in (1.0, 2.0))
+    assert uncrowded.steps_per_s / crowded.steps_per_s == pytest.approx(2.0, rel=0.01)
 
 
 def test_socket_cost_by_hand():
@@ -176,8 +176,8 @@ def test_memory_cost_by_hand():
 
 def test_own_time_of_a_worker_delays_it_and_nobody_else():
     slow = ExchangeCost(push_s=0.001, pull_s=0.0, least_s=0.0, latency_s=0.0004, own_s=0.005)
-    alone = simulate(Crew(1, step_s=0.01, comm_period=4), slow, EASGD)
-    assert alone.exchange_s == pytest.approx(0.0064)
+    single = simulate(Crew(1, step_s=0.01, comm_period=4), slow, EASGD)
+    assert single.exchange_s == pytest.approx(0.0064)
     assert simulate(Crew(100, step_s=0.01, comm_period=4), slow, EASGD).steps_per_s == pytest.approx(4 / 0.001)
     rounds = [simulate(Crew(4, step_s=0.01, comm_period=1), cost, SYNC).exchange_s for cost in (COST, slow)]
     assert rounds[1] - rounds[0] == pytest.approx(0.005)
@@ -196,10 +196,10 @@ def test_key_ranges_share_the_arithmetic_by_whole_chunks():
 
 
 def test_worker_alone_only_pushes():
-    alone = EASGD.for_workers(1)
+    single_worker = EASGD.for_workers(1)
     hardware = Hardware()
     both = memory_cost(N_PARAMS, EASGD, hardware).least_s - memory_cost(0, EASGD, hardware).least_s
-    push = memory_cost(N_PARAMS, alone, hardware).least_s - memory_cost(0, alone, hardware).least_s
+    push = memory_cost(N_PARAMS, single_worker, hardware).least_s - memory_cost(0, single_worker, hardware).least_s
     assert push == pytest.approx(both / 2)
 
 
@@ -227,8 +227,8 @@ def test_a_busy_root_holds_up_one_worker_of_each_host():
     flat, tree = simulate(crew, root, EASGD), simulate(crew, TreeCost.of(host, root, 4), EASGD)
     assert flat.steps_per_s == pytest.approx(4 / 0.001, rel=1e-9)
     assert tree.steps_per_s == pytest.approx(300 / 0.01, rel=0.05)
-    one = simulate(Crew(1, step_s=0.01, comm_period=4), TreeCost.of(host, root, 4), EASGD)
-    assert one.exchange_s == pytest.approx(0.0001 + 0.001 / 4, rel=0.01)
+    single = simulate(Crew(1, step_s=0.01, comm_period=4), TreeCost.of(host, root, 4), EASGD)
+    assert single.exchange_s == pytest.approx(0.0001 + 0.001 / 4, rel=0.01)
 
 
 def test_tau_of_hosts_keeps_the_share_of_the_roots_exchanges():

@@ -35,8 +35,8 @@ def test_each_input_gets_its_own_values_and_samples_of_a_size_go_together():
         return image, np.float32([right])
 
     samples = [sample(10, 1, 2), sample(20, 2, 4), sample(30, 3, 2)]
-    found = served_answers(serve, samples, form, [OUTPUT])["scores"]
-    assert found.tolist() == [[10, 1], [20, 2], [30, 3]]
+    scores = served_answers(serve, samples, form, [OUTPUT])["scores"]
+    assert scores.tolist() == [[10, 1], [20, 2], [30, 3]]
     assert calls == [{"left": (2, 2, 2, 3), "right": (2, 1)}, {"left": (1, 4, 4, 3), "right": (1, 1)}]
 
 
@@ -65,4 +65,4 @@ def test_columns_are_of_every_result(tmp_path):
 
 def read_bundle(folder, *outputs, labels):
     manifest = parse_manifest(make_bundle(folder / "bundle", labels=labels, n_classes=len(labels)))
-    return manifest.model_copy(update={"outputs": tuple(OutputBlob.model_validate(one) for one in outputs)})
+    return manifest.model_copy(update={"outputs": tuple(OutputBlob.model_validate(output) for output in outputs)})

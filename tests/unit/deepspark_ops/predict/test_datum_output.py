@@ -76,9 +76,9 @@ def test_nothing_but_a_database_is_replaced(tmp_path: Path) -> None:
     write_in_parts(tmp_path / "fc7", {"fc7": 2 * VALUES}, fc7="6")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
-    for taken in (tmp_path / "photos", tmp_path / "photos" / "cat.jpg"):
+    for existing in (tmp_path / "photos", tmp_path / "photos" / "cat.jpg"):
         with pytest.raises(ConfigError, match=r"output=.*: something else than a database is there"):
-            database_plans(taken, schema_of(fc7="6"))
+            database_plans(existing, schema_of(fc7="6"))
     with pytest.raises(ConfigError, match=r"two of them have the folder .*a_b; extract them one by one"):
         database_plans(tmp_path, schema_of(**{"a/b": "6", "a_b": "6"}))
     with pytest.raises(

@@ -66,17 +66,17 @@ def test_a_number_may_be_missing_where_the_bundle_fills_it():
 
 
 def test_records_are_taken_only_as_far_as_they_are_needed():
-    taken = []
+    numbers_read = []
 
     def records():
         for number in range(1000):
-            taken.append(number)
+            numbers_read.append(number)
             yield InputRecord(str(number), np.zeros((1, 2, 2), np.uint8))
 
     form = SampleForm.of(contract_of((-1, 2, 2, 1)))
     chunks = sample_chunks(records(), BundleForm((form,)).sample, size=10, n_threads=2)
     first = next(chunks)
-    assert ([sample.id for sample in first], len(taken)) == ([str(number) for number in range(10)], 20)
+    assert ([sample.id for sample in first], len(numbers_read)) == ([str(number) for number in range(10)], 20)
     assert sum(len(chunk) for chunk in chunks) == 990
 
 
@@ -84,13 +84,13 @@ def test_several_inputs_are_given_by_name(tmp_path):
     numbers = SampleForm.of(contract_of((-1, 2), "float32", "N, axis 1", ""))
     image = SampleForm.of(contract_of((-1, 1, 2, 1)).model_copy(update={"name": "y"}))
     form = BundleForm((numbers, image))
-    given = {"y": np.zeros((1, 1, 2), np.uint8), "x": np.float32([1, 2])}
-    first, second = form.sample(InputRecord("id", given)).values
+    values_by_name = {"y": np.zeros((1, 1, 2), np.uint8), "x": np.float32([1, 2])}
+    first, second = form.sample(InputRecord("id", values_by_name)).values
     assert (first.tolist(), second.shape) == ([1, 2], (1, 1, 2))
-    assert form.sample(InputRecord("id", {"x": given["x"]})).error == 'input "y" is missing'
-    assert form.sample(InputRecord("id", {**given, "x": None})).error == 'input "x" is missing'
-    found = form.sample(InputRecord("id", {**given, "x": np.zeros(3)})).error
-    assert found == 'input "x": 3 numbers, the bundle takes 2'
+    assert form.sample(InputRecord("id", {"x": values_by_name["x"]})).error == 'input "y" is missing'
+    assert form.sample(InputRecord("id", {**values_by_name, "x": None})).error == 'input "x" is missing'
+    error = form.sample(InputRecord("id", {**values_by_name, "x": np.zeros(3)})).error
+    assert error == 'input "x": 3 numbers, the bundle takes 2'
     with pytest.raises(ConfigError, match=r"takes 2 inputs \(x, y\); only a table .* e\.g\. x=COLUMN,y=COLUMN"):
         form.only_input(tmp_path)
     assert BundleForm((image,)).only_input(tmp_path) is image
@@ -133,8 +133,8 @@ def test_an_image_out_of_the_training_images_range_size_or_type_is_refused():
     of_floats = trained_on().model_copy(
         update={"dtype": "float32", "images": ImagePreprocessing(dtype="float32", sample_shape=(1, 4, 6))}
     )
-    found = error_of(SampleForm.of(of_floats), png(np.zeros((4, 6), np.uint8)))
-    assert found == "pixels are uint8, those of the training images were float32"
+    error = error_of(SampleForm.of(of_floats), png(np.zeros((4, 6), np.uint8)))
+    assert error == "pixels are uint8, those of the training images were float32"
     cut = SampleForm.of(trained_on((-1, -1, -1, 1)), crop_size=3)  # any size goes into the bundle, not into this net
     assert "8 x 8 pixels, the training images had 4 x 6" in error_of(cut, np.zeros((1, 8, 8), np.uint8))
 
@@ -142,13 +142,13 @@ def test_an_image_out_of_the_training_images_range_size_or_type_is_refused():
 def test_channels_become_those_of_the_training_images_with_a_remark():
     form = SampleForm.of(trained_on())
     color = np.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=np.uint8)
-    found = sample_of(form, png(color))
+    sample = sample_of(form, png(color))
     gray = cv2.imdecode(np.frombuffer(png(color), np.uint8), cv2.IMREAD_GRAYSCALE)
-    np.testing.assert_array_equal(found.values[0][0], gray)
-    assert found.remark == "3 channels became 1; every training image had 1"
+    np.testing.assert_array_equal(sample.values[0][0], gray)
+    assert sample.remark == "3 channels became 1; every training image had 1"
     transparent = sample_of(form, png(np.dstack([color, color[..., :1]])))
     assert transparent.remark == "4 channels became 1; every training image had 1"
-    np.testing.assert_array_equal(transparent.values[0], found.values[0])
+    np.testing.assert_array_equal(transparent.values[0], sample.values[0])
     assert sample_of(form, png(color[..., 0])).remark == ""
 
 
@@ -176,8 +176,8 @@ def test_a_bundle_that_does_not_know_its_training_images_says_so():
 
 
 def test_a_bundle_is_given_the_default_what_is_asked_for_or_what_its_net_computes_together():
-    alone, together = SimpleNamespace(unit_batch=1), SimpleNamespace(unit_batch=8)
-    assert [chunk_size(alone, asked) for asked in (None, 7)] == [100, 7]
-    assert [chunk_size(together, asked) for asked in (None, 8)] == [8, 8]
+    unit_net, together = SimpleNamespace(unit_batch=1), SimpleNamespace(unit_batch=8)
+    assert [chunk_size(unit_net, requested) for requested in (None, 7)] == [100, 7]
+    assert [chunk_size(together, requested) for requested in (None, 8)] == [8, 8]
     with pytest.raises(ConfigError, match=r"batch_size=7: the bundle's net computes 8 samples together"):
         chunk_size(together, 7)

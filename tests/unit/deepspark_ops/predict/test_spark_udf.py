@@ -45,13 +45,13 @@ def test_cells_become_records_of_every_input():
     assert [content.tolist() for content in contents[4:]] == [[1, 2], [3]]
     assert [record.content for record in spark_udf._records(cells, form_of("x"))][:4] == contents[:4]  # without tuple
 
-    left, right = pd.Series([[1, 2], None], dtype=object), pd.Series([[3, 4], [5, 6]], dtype=object)
-    struct = pd.DataFrame({"right": right, "other": right, "left": left})
-    for given in ((left, right), (struct,), struct):
-        first, second = [record.content for record in spark_udf._records(given, form_of("left", "right"))]
+    left_column, right = pd.Series([[1, 2], None], dtype=object), pd.Series([[3, 4], [5, 6]], dtype=object)
+    struct = pd.DataFrame({"right": right, "other": right, "left": left_column})
+    for spark_cells in ((left_column, right), (struct,), struct):
+        first, second = [record.content for record in spark_udf._records(spark_cells, form_of("left", "right"))]
         assert {name: values.tolist() for name, values in first.items()} == {"left": [1, 2], "right": [3, 4]}
         assert (second["left"], second["right"].tolist()) == (None, [5, 6])
-    for wrong in ((left,), (left, right, right), struct[["left"]]):
+    for wrong in ((left_column,), (left_column, right, right), struct[["left"]]):
         with pytest.raises(DataError, match=r"takes 2 \(left, right\); give a column for each, in order"):
             spark_udf._records(wrong, form_of("left", "right"))
 

@@ -30,11 +30,11 @@ def test_a_chunk_without_anything_usable_is_not_computed():
 
 
 def test_progress_and_summary(tmp_path):
-    said, now = [], iter([0.0, 1.0, 4.0, 5.0])
-    progress = Progress(12, said.append, clock=lambda: next(now))
+    messages, now = [], iter([0.0, 1.0, 4.0, 5.0])
+    progress = Progress(12, messages.append, clock=lambda: next(now))
     progress.add(CHUNK)
     progress.add(CHUNK)
-    assert said == ["answered 6/12 inputs, 2/s"]
+    assert messages == ["answered 6/12 inputs, 2/s"]
     summary = progress.summary(tmp_path)
     assert summary.text() == f"output={tmp_path} rows=6 errors=2 rows_per_s=1"
     assert summary.errors_text() == (
@@ -55,8 +55,8 @@ def test_vectors_stand_in_the_rows_of_their_inputs():
 
     rows = answer_chunk(CHUNK, answer, ["x"])["x"]
     assert [None if row is None else row.tolist() for row in rows] == [[1, 2], None, [3, 4]]
-    whole = [CHUNK[0], CHUNK[2]]
-    np.testing.assert_array_equal(answer_chunk(whole, answer, ["x"])["x"], [[1, 2], [3, 4]])
+    valid_samples = [CHUNK[0], CHUNK[2]]
+    np.testing.assert_array_equal(answer_chunk(valid_samples, answer, ["x"])["x"], [[1, 2], [3, 4]])
 
 
 def test_errors_and_order_stay_where_chunks_are_answered_at_the_same_time():

@@ -57,19 +57,19 @@ def no_case_has_passed_before(monkeypatch, tmp_path_factory):
 @pytest.fixture
 def child(monkeypatch):
     """Answer for the child process: case name -> (status, worst); and what it was asked."""
-    answers, asked = {}, []
+    answers, computed = {}, []
 
     def run(command, **_):
-        asked.extend(command[command.index("--only") + 1 :])
+        computed.extend(command[command.index("--only") + 1 :])
         outcomes = [
             {"name": name, "status": status, "worst": worst, "faults": ["y: too far"] if status != "passed" else []}
-            for name in asked
+            for name in computed
             for status, worst in [answers.get(name, ("passed", 1e-7))]
         ]
         return subprocess.CompletedProcess(command, 0, stdout=json.dumps({"cases": outcomes}), stderr="")
 
     monkeypatch.setattr(certificate.subprocess, "run", run)
-    return answers, asked
+    return answers, computed
 
 
 def recorded(kind):
@@ -78,24 +78,24 @@ def recorded(kind):
 
 
 def test_types_of_the_net_are_compared_and_no_others(child):
-    answers, asked = child
+    answers, computed = child
     pooling, *_ = recorded("Pooling")
     answers[pooling] = ("passed", 3e-6)
     rows = certified(check_report("ReLU", "Pooling", "Data"), None).parity
     assert [row.layer_type for row in rows] == ["Data", "Pooling", "ReLU"]
     assert [row.n_cases for row in rows] == [0, len(recorded("Pooling")), len(recorded("ReLU"))]
     assert [row.largest_error for row in rows] == [None, 3e-6, 1e-7]
-    assert asked == recorded("Pooling") + recorded("ReLU")
+    assert computed == recorded("Pooling") + recorded("ReLU")
 
 
 def test_case_that_fails_is_an_error(child):
     answers, _ = child
     name = recorded("ReLU")[0]
     answers[name] = ("failed", 0.5)
-    found = certified(check_report("ReLU"), None)
-    assert found.errors == (f"parity: case {name}: failed: y: too far",)
-    assert found.parity[0].n_passed == found.parity[0].n_cases - 1
-    assert found.parity[0].largest_error == 0.5
+    report = certified(check_report("ReLU"), None)
+    assert report.errors == (f"parity: case {name}: failed: y: too far",)
+    assert report.parity[0].n_passed == report.parity[0].n_cases - 1
+    assert report.parity[0].largest_error == 0.5
 
 
 def test_lines_for_a_log_hold_the_comparison(child):
@@ -140,21 +140,21 @@ def test_comparison_that_dies_says_its_last_line(monkeypatch):
 def test_a_runs_certificate_names_types_cases_and_failures(child, tmp_path):
     child[0][recorded("ReLU")[0]] = ("failed", 0.5)
     write_certificate(certified(check_report("ReLU", "Data"), None), None, tmp_path / "parity.json")
-    kept = json.loads((tmp_path / "parity.json").read_text())
-    assert kept["format_version"] == 2
-    assert kept["cases"] == str(RECORDED_CASES)
-    assert [row["layer_type"] for row in kept["parity"]] == ["Data", "ReLU"]
-    assert len(kept["failed"]) == 1
+    certificate = json.loads((tmp_path / "parity.json").read_text())
+    assert certificate["format_version"] == 2
+    assert certificate["cases"] == str(RECORDED_CASES)
+    assert [row["layer_type"] for row in certificate["parity"]] == ["Data", "ReLU"]
+    assert len(certificate["failed"]) == 1
 
 
 def test_a_passed_case_is_not_computed_again_and_a_failed_one_is(child):
-    answers, asked = child
+    answers, computed = child
     failing, *passing = recorded("ReLU")
     answers[failing], answers[passing[0]] = ("failed", 0.5), ("passed", 3e-6)
     first = certified(check_report("ReLU"), None)
-    asked.clear()
+    computed.clear()
     second = certified(check_report("ReLU", "Pooling"), None)
-    assert asked == [*recorded("Pooling"), failing]
+    assert computed == [*recorded("Pooling"), failing]
     assert second.errors == first.errors
     assert second.parity[1] == first.parity[0]
 

@@ -14,10 +14,12 @@ REFUSED = SOUND.model_copy(update={"problems": (Problem(severity="error", findin
 @pytest.fixture
 def compared(monkeypatch):
     """Reports that were compared with Caffe."""
-    found = []
+    comparisons = []
     monkeypatch.setattr(module, "write_picture", lambda *_: None)
-    monkeypatch.setattr(module, "certified", lambda report, _, *, on_gpu: found.append((report, on_gpu)) or report)
-    return found
+    monkeypatch.setattr(
+        module, "certified", lambda report, _, *, on_gpu: comparisons.append((report, on_gpu)) or report
+    )
+    return comparisons
 
 
 @pytest.mark.parametrize(("devices", "on_gpu"), [("auto", False), ("cpu", False), ("gpu", True)])
@@ -43,9 +45,9 @@ def test_a_run_keeps_the_comparison_unless_it_is_refused(
     run_dir = tmp_path / "new" / "run" if options.pop("run_dir", False) else None
     run_check(CheckConfig(solver="s", run_dir=run_dir, **options))
     assert len(compared) == n_compared
-    kept = tmp_path / "new" / "run" / "parity.json"
-    assert kept.exists() == is_kept
+    certificate_file = tmp_path / "new" / "run" / "parity.json"
+    assert certificate_file.exists() == is_kept
     if is_kept:
-        assert json.loads(kept.read_text())["format_version"] == 2
+        assert json.loads(certificate_file.read_text())["format_version"] == 2
     else:
         assert not (tmp_path / "new").exists()

@@ -174,7 +174,7 @@ def test_net_inside_the_solver_has_no_place(folder):
     inside = "net_param { " + net + " }"
     (folder / "solver.prototxt").write_text(SOLVER.replace('net: "net.prototxt"', inside))
     report = inspect(folder)
-    assert [(found.version, found.upgrades) for found in report.formats] == [("current", ())]
+    assert [(file_format.version, file_format.upgrades) for file_format in report.formats] == [("current", ())]
     assert report.formats[0].file.endswith("solver.prototxt, net 1 inside")
     assert report.errors[0].startswith('train net: layer "ip": no importer')
     assert report.problems[0].line == 0
@@ -187,7 +187,7 @@ def test_old_format_is_named_with_its_upgrades(folder):
     """
     (folder / "net.prototxt").write_text(old)
     report = inspect(folder)
-    assert [(found.version, found.upgrades) for found in report.formats] == [
+    assert [(file_format.version, file_format.upgrades) for file_format in report.formats] == [
         (
             "V0",
             (
@@ -201,8 +201,8 @@ def test_old_format_is_named_with_its_upgrades(folder):
 
 
 def test_current_format_is_named_once(folder):
-    (found,) = inspect(folder).formats
-    assert (found.file, found.version, found.upgrades) == (f"{folder}/net.prototxt", "current", ())
+    (file_format,) = inspect(folder).formats
+    assert (file_format.file, file_format.version, file_format.upgrades) == (f"{folder}/net.prototxt", "current", ())
 
 
 def test_bottoms_have_the_names_of_the_file(folder):
@@ -264,11 +264,11 @@ def test_process_fails_with_the_finding_as_its_last_message(folder):
     (folder / "train_lmdb" / "data.mdb").unlink()
     config = folder / "config.json"
     config.write_text(CheckConfig(solver=folder / "solver.prototxt").model_dump_json())
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "deepspark_ops.preflight", str(config)], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("ERROR: train net: layer")
+    assert completed.returncode == 2
+    assert completed.stderr.splitlines()[-1].startswith("ERROR: train net: layer")
 
 
 def test_report_needs_neither_tensorflow_nor_spark():

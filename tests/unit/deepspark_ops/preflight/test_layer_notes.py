@@ -20,12 +20,12 @@ def data(transform="", kind="Data"):
     )
 
 
-def one(kind, options="", param=""):
+def single_layer(kind, options="", param=""):
     return f'layer {{ name: "a" type: "{kind}" bottom: "x" top: "y" {options} {param} }}'
 
 
 @pytest.mark.parametrize(
-    ("layer", "said"),
+    ("layer", "note"),
     [
         (data(), "channels are in BGR order"),
         (data(), "no mean is subtracted"),
@@ -33,41 +33,44 @@ def one(kind, options="", param=""):
         (data("mean_value: 104 mean_value: 117 mean_value: 123"), "104, 117, 123 is subtracted, one value per channel"),
         (data("mean_value: 9 scale: 0.5"), "scale 0.5 multiplies after the mean is subtracted"),
         (
-            one("Dropout", "dropout_param { dropout_ratio: 0.75 }"),
+            single_layer("Dropout", "dropout_param { dropout_ratio: 0.75 }"),
             "0.75 is the share dropped; what stays is multiplied by 4",
         ),
-        (one("LRN", "lrn_param { local_size: 3 norm_region: WITHIN_CHANNEL }"), "divided by local_size squared (9)"),
-        (one("LRN"), "alpha 1 is divided by local_size 5"),
-        (one("BatchNorm"), "keeps running sums with moving_average_fraction 0.999"),
         (
-            one("BatchNorm", "batch_norm_param { use_global_stats: true }"),
+            single_layer("LRN", "lrn_param { local_size: 3 norm_region: WITHIN_CHANNEL }"),
+            "divided by local_size squared (9)",
+        ),
+        (single_layer("LRN"), "alpha 1 is divided by local_size 5"),
+        (single_layer("BatchNorm"), "keeps running sums with moving_average_fraction 0.999"),
+        (
+            single_layer("BatchNorm", "batch_norm_param { use_global_stats: true }"),
             "the stored statistics are used and never move",
         ),
         (
-            one("InnerProduct", "inner_product_param { num_output: 2 }"),
+            single_layer("InnerProduct", "inner_product_param { num_output: 2 }"),
             "implicit lr_mult: 1 and decay_mult: 1 for blob 0, 1",
         ),
         (
-            one("InnerProduct", "inner_product_param { num_output: 2 }", "param { lr_mult: 1 }"),
+            single_layer("InnerProduct", "inner_product_param { num_output: 2 }", "param { lr_mult: 1 }"),
             "implicit lr_mult: 1 and decay_mult: 1 for blob 1;",
         ),
-        (one("Pooling", "pooling_param { kernel_size: 3 stride: 2 }", ""), "rounding up"),
+        (single_layer("Pooling", "pooling_param { kernel_size: 3 stride: 2 }", ""), "rounding up"),
     ],
 )
-def test_trap_is_said(layer, said):
-    assert said in notes(layer)
+def test_trap_is_said(layer, note):
+    assert note in notes(layer)
 
 
 def test_tests_drop_nothing_and_learn_nothing():
-    assert notes(one("Dropout"), "TEST") == ""
-    assert notes(one("InnerProduct", "inner_product_param { num_output: 2 }"), "TEST") == ""
-    assert notes(one("BatchNorm"), "TEST") == ""
-    assert notes(one("BatchNorm", "batch_norm_param { use_global_stats: true }"), "TEST") == ""
+    assert notes(single_layer("Dropout"), "TEST") == ""
+    assert notes(single_layer("InnerProduct", "inner_product_param { num_output: 2 }"), "TEST") == ""
+    assert notes(single_layer("BatchNorm"), "TEST") == ""
+    assert notes(single_layer("BatchNorm", "batch_norm_param { use_global_stats: true }"), "TEST") == ""
 
 
 def test_a_batch_norm_of_a_test_net_that_uses_the_batch_is_said():
-    own = one("BatchNorm", "batch_norm_param { use_global_stats: false }")
-    assert "a sample's answer depends on the batch size and on the other samples" in notes(own, "TEST")
+    layer = single_layer("BatchNorm", "batch_norm_param { use_global_stats: false }")
+    assert "a sample's answer depends on the batch size and on the other samples" in notes(layer, "TEST")
 
 
 def test_gray_data_have_no_order_of_channels():
@@ -75,5 +78,5 @@ def test_gray_data_have_no_order_of_channels():
 
 
 def test_what_is_said_in_the_file_is_no_trap():
-    given = "param { lr_mult: 1 } param { lr_mult: 2 }"
-    assert notes(one("InnerProduct", "inner_product_param { num_output: 2 }", given)) == ""
+    params = "param { lr_mult: 1 } param { lr_mult: 2 }"
+    assert notes(single_layer("InnerProduct", "inner_product_param { num_output: 2 }", params)) == ""

@@ -78,7 +78,7 @@ def lmdb(folder):
 )
 def test_every_format_gives_the_shapes_that_ingestion_would(folder, make_source, shape):
     source = make_source(folder)
-    before = sorted(folder.rglob("*"))
+    old_files = sorted(folder.rglob("*"))
     report = inspect(folder, source=source, test_fraction=0.4)
     assert [problem for problem in report.problems if problem.severity == "error"] == []
     assert [net.title for net in report.nets] == ["train", "test"]
@@ -91,7 +91,7 @@ def test_every_format_gives_the_shapes_that_ingestion_would(folder, make_source,
     assert {train.data[0].source, test.data[0].source} == {str(source)}
     assert report.work is not None
     assert report.work.epochs == 10 * 4 / n_samples[0]
-    assert sorted(folder.rglob("*")) == before
+    assert sorted(folder.rglob("*")) == old_files
 
 
 def test_options_of_the_ingestion_count(folder):
@@ -106,8 +106,8 @@ def test_check_says_which_sizes_a_resize_changes(folder):
     assert [data.resized for net in report.nets for data in net.data] == [sentence, sentence]
     assert report_lines(report).count(f"  {sentence}") == 2
     for options in ({}, {"resize_height": 8, "resize_width": 8}):
-        kept = inspect(folder, source=source, **options)
-        assert {data.resized for net in kept.nets for data in net.data} == {""}
+        checked = inspect(folder, source=source, **options)
+        assert {data.resized for net in checked.nets for data in net.data} == {""}
 
 
 def test_the_test_source_is_looked_at_too(folder):
@@ -148,10 +148,10 @@ def test_wrong_wiring_is_found_though_the_source_is_missing(folder):
     missing = f"source={folder}/none.txt: no such file or folder"
     assert inspect(folder, source=folder / "none.txt").errors == (missing,)
     write_solver(folder, NET.replace('bottom: "conv" top: "ip"', 'bottom: "cnov" top: "ip"'))
-    first, *others = inspect(folder, source=folder / "none.txt").errors
+    first, *wiring_errors = inspect(folder, source=folder / "none.txt").errors
     assert first == missing
-    assert len(others) == 2
-    assert all('layer "ip"' in error and '"cnov"' in error for error in others)
+    assert len(wiring_errors) == 2
+    assert all('layer "ip"' in error and '"cnov"' in error for error in wiring_errors)
 
 
 def test_a_source_without_a_usable_record_is_an_error(folder):

@@ -29,10 +29,10 @@ def lines_of(report):
 
 def test_a_net_of_one_phase_is_told_as_evaluation_will_see_it(tmp_path):
     report = inspect_net(tmp_path)
-    (found,) = report.results
-    assert (found.task, found.outputs, found.target) == ("regression", ("ip",), "y")
-    told, export = lines_of(report)
-    assert told.startswith(
+    (result,) = report.results
+    assert (result.task, result.outputs, result.target) == ("regression", ("ip",), "y")
+    evaluation, export = lines_of(report)
+    assert evaluation.startswith(
         'evaluate: regression of blob "ip", target "y"; decided by layer "l2" (EuclideanLoss); gives RMSE'
     )
     assert export.startswith('export: blob "ip"; as saved_model, caffe')
@@ -48,13 +48,13 @@ def test_the_test_net_tells_where_there_is_one(tmp_path):
         net=of_phases.replace('ip" bottom: "y', 'y" bottom: "y', 1),
         more="test_iter: 1 test_interval: 2",
     )
-    assert [one.task for one in report.results] == ["classification"]
+    assert [result.task for result in report.results] == ["classification"]
     assert 'export: blob "ip" through a softmax; as' in lines_of(report)[1]
 
 
 def test_what_the_user_says_is_told_and_refused_as_evaluation_would(tmp_path):
     report = inspect_net(tmp_path, task="multi_label", output_blob="ip", target_blob="y")
-    assert [one.task for one in report.results] == ["multi_label"]
+    assert [result.task for result in report.results] == ["multi_label"]
     wrong = inspect_net(tmp_path, output_blob="ipp")
     assert wrong.errors == ('evaluate: no blob "ipp" in net "n"; known: x, y, ip, l2; did you mean "ip"?',)
 

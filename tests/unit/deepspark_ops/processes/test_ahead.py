@@ -21,21 +21,21 @@ def test_items_come_in_order_from_another_thread():
 
 
 def test_next_items_are_made_meanwhile_and_no_more_than_allowed():
-    made, third = [], threading.Event()
+    created, third = [], threading.Event()
 
     def items():
         for item in range(10):
-            made.append(item)
+            created.append(item)
             if item == 3:
                 third.set()
             yield item
 
-    with closing(ahead(items(), most=2)) as found:
-        assert next(found) == 0
+    with closing(ahead(items(), most=2)) as stream:
+        assert next(stream) == 0
         # In use: 0. Held: 1 and 2. Made, with no room for it: 3.
         assert third.wait(LIMIT_S)
-        assert made == [0, 1, 2, 3]
-    assert made == [0, 1, 2, 3]
+        assert created == [0, 1, 2, 3]
+    assert created == [0, 1, 2, 3]
 
 
 def test_error_comes_out_after_the_items_before_it():
@@ -44,10 +44,10 @@ def test_error_comes_out_after_the_items_before_it():
         msg = "shard 7"
         raise KeyError(msg)
 
-    found = ahead(items())
-    assert next(found) == 1
+    stream = ahead(items())
+    assert next(stream) == 1
     with pytest.raises(KeyError, match="shard 7"):
-        next(found)
+        next(stream)
 
 
 def test_end_of_the_user_ends_thread_and_iterable():
@@ -60,15 +60,15 @@ def test_end_of_the_user_ends_thread_and_iterable():
         finally:
             ended.append(threading.current_thread().name)
 
-    with closing(ahead(items(), most=1, name="endless")) as found:
-        next(found)
+    with closing(ahead(items(), most=1, name="endless")) as stream:
+        next(stream)
     assert ended == ["endless"]
     assert "endless" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_stages_in_a_row_end_together():
-    with closing(ahead((2 * item for item in ahead(iter(range(10**9)), name="first")), name="second")) as found:
-        assert [next(found) for _ in range(3)] == [0, 2, 4]
+    with closing(ahead((2 * item for item in ahead(iter(range(10**9)), name="first")), name="second")) as stream:
+        assert [next(stream) for _ in range(3)] == [0, 2, 4]
     assert not {"first", "second"} & {thread.name for thread in threading.enumerate()}
 
 
@@ -97,17 +97,17 @@ def test_what_is_made_on_threads_comes_in_the_items_order(n_threads):
 
 
 def test_no_more_items_are_held_than_allowed():
-    taken = []
+    read_items = []
 
     def items():
         for item in range(20):
-            taken.append(item)
+            read_items.append(item)
             yield item
 
-    with closing(mapped_ahead(items(), lambda item: item, n_threads=2)) as found:
-        assert next(found) == (0, 0)
+    with closing(mapped_ahead(items(), lambda item: item, n_threads=2)) as stream:
+        assert next(stream) == (0, 0)
     # In use: 0. Made or being made: 1 and 2. Held by the thread: one, and one for which there is no room.
-    assert len(taken) <= 5
+    assert len(read_items) <= 5
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
@@ -118,10 +118,10 @@ def test_an_error_of_what_makes_comes_out_in_its_place():
             raise KeyError(msg)
         return item
 
-    found = mapped_ahead(range(9), make, n_threads=2)
-    assert [next(found)[1] for _ in range(3)] == [0, 1, 2]
+    stream = mapped_ahead(range(9), make, n_threads=2)
+    assert [next(stream)[1] for _ in range(3)] == [0, 1, 2]
     with pytest.raises(KeyError, match="sample 3"):
-        next(found)
+        next(stream)
 
 
 def test_an_error_of_the_items_comes_out():

@@ -15,7 +15,7 @@ from deepspark_ops.processes.spark_failure import (
 CALL = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
 
 
-def said(text: str) -> str:
+def message_of(text: str) -> str:
     return spark_failure(RuntimeError(text), master="spark://h:7077", task="worker")
 
 
@@ -24,7 +24,7 @@ def test_a_python_error_inside_a_java_one_is_what_happened() -> None:
         f"{CALL}: org.apache.spark.SparkException: Job aborted\n"
         "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'tensorflow'\n"
     )
-    assert said(text) == "ModuleNotFoundError: No module named 'tensorflow'"
+    assert message_of(text) == "ModuleNotFoundError: No module named 'tensorflow'"
     assert spark_failure(ValueError(""), master="yarn", task="worker") == "ValueError"
 
 
@@ -34,7 +34,7 @@ def test_an_error_of_this_program_is_what_happened_and_not_its_cause() -> None:
         " was the direct cause of the following exception:\n\nTraceback (most recent call last):\n  File y\n"
         "deepspark_ops.errors.DataError: shard missing; ingest again\n\tat org.apache.spark.Executor\n"
     )
-    assert said(text) == "deepspark_ops.errors.DataError: shard missing; ingest again"
+    assert message_of(text) == "deepspark_ops.errors.DataError: shard missing; ingest again"
 
 
 def test_a_job_that_was_submitted_while_spark_stopped_says_that_the_application_was_ended() -> None:
@@ -51,7 +51,7 @@ def test_a_job_that_spark_aborted_names_the_task() -> None:
         ".spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'spark.x' to 'true'.\n"
         "\tat org.apache.spark.api.python.PythonRunner.read(PythonRunner.scala:1068)\n"
     )
-    assert said(text) == (
+    assert message_of(text) == (
         "worker 1 was lost 5 times, most recently by org.apache.spark.SparkException: Python worker exited unexpectedly"
         " (crashed); was its host out of memory?"
     )
@@ -67,7 +67,7 @@ def test_a_job_that_spark_aborted_names_the_task() -> None:
     ],
 )
 def test_an_application_that_the_master_refused_or_ended_is_not_out_of_memory(reason: str) -> None:
-    assert said(f"{CALL}: {reason}\n\tat x.y(z.scala:1)\n").startswith(
+    assert message_of(f"{CALL}: {reason}\n\tat x.y(z.scala:1)\n").startswith(
         "the application was ended from outside: master=spark://h:7077 does not answer, has another"
         " spark.authenticate.secret than this host or another cipher (spark.network.crypto.cipher, authEngineVersion"
     )
@@ -115,7 +115,7 @@ def test_a_java_error_without_a_python_one_is_told_by_its_message() -> None:
         f"{CALL}: org.apache.spark.SparkException: Could not initialise the thing\n\tat x.y(z.scala:1)\n"
         "Caused by: java.lang.RuntimeException: deeper\n"
     )
-    assert said(text) == "Could not initialise the thing"
+    assert message_of(text) == "Could not initialise the thing"
 
 
 CREATED = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
@@ -140,7 +140,7 @@ SERIALIZER = f"{CREATED}: java.lang.ClassNotFoundException: no.Such\n\tat java.l
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message_start"),
     [
         (
             MEMORY,
@@ -156,7 +156,7 @@ SERIALIZER = f"{CREATED}: java.lang.ClassNotFoundException: no.Such\n\tat java.l
         (f"{CREATED}: java.lang.IllegalArgumentException: no\n", "Spark refuses a setting: no"),
     ],
 )
-def test_a_setting_that_java_refuses_is_named_with_what_was_found(text: str, told: str) -> None:
+def test_a_setting_that_java_refuses_is_named_with_what_was_found(text: str, message_start: str) -> None:
     settings = {
         "spark.app.name": "m",
         "spark.authenticate.secret": "hunter2",
@@ -165,13 +165,13 @@ def test_a_setting_that_java_refuses_is_named_with_what_was_found(text: str, tol
         "spark.network.timeout": "soon",
         "spark.serializer": "no.Such",
     }
-    found = refused_setting(RuntimeError(text), settings)
-    assert found is not None
-    assert found.startswith(told)
-    assert "hunter2" not in found
-    assert "\n" not in found
-    assert "scala" not in found
-    assert "SQLSTATE" not in found
+    refusal = refused_setting(RuntimeError(text), settings)
+    assert refusal is not None
+    assert refusal.startswith(message_start)
+    assert "hunter2" not in refusal
+    assert "\n" not in refusal
+    assert "scala" not in refusal
+    assert "SQLSTATE" not in refusal
 
 
 def test_other_errors_are_no_refused_setting() -> None:
@@ -189,6 +189,6 @@ def test_other_errors_are_no_refused_setting() -> None:
 )
 def test_an_error_of_this_program_in_a_task_is_raised_as_such(name, kind):
     trace = f"  An exception was thrown from the Python worker:\nTraceback :\n{name}: /a: damaged: 3 bytes\n"
-    found = error_of_task(spark_failure(RuntimeError(trace), master="local", task="task"))
-    assert (type(found), str(found)) == (kind, "/a: damaged: 3 bytes")
+    error = error_of_task(spark_failure(RuntimeError(trace), master="local", task="task"))
+    assert (type(error), str(error)) == (kind, "/a: damaged: 3 bytes")
     assert error_of_task("ValueError: no") is None

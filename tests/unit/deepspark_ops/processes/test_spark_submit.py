@@ -83,7 +83,7 @@ def test_a_driver_that_spark_submit_started_refuses_a_pyspark_client_of_another_
     from deepspark_ops.processes import spark_context
 
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    monkeypatch.setattr(spark_context, "_launch", lambda given: pytest.fail("a JVM was started"))
+    monkeypatch.setattr(spark_context, "_launch", lambda conf: pytest.fail("a JVM was started"))
     with pytest.raises(ConfigError, match="overwrite each other's files"):
         spark_context.start_context("local[1]", {}, listen_address="", insecure_network=False)
 

@@ -53,8 +53,8 @@ def test_path_that_cannot_be_written_is_told_without_a_traceback() -> None:
 
 
 def test_full_disk_may_be_tried_again() -> None:
-    found = file_trouble(OSError(errno.ENOSPC, "No space left on device"))
-    assert found == (
+    trouble = file_trouble(OSError(errno.ENOSPC, "No space left on device"))
+    assert trouble == (
         1,
         "a file: No space left on device; make room there, or give a folder on another disk, and run it again",
     )

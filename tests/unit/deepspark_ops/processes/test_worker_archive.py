@@ -68,8 +68,8 @@ def test_a_copied_interpreter_runs_from_the_archive_in_another_folder(tmp_path: 
     # The modules with shared libraries that a host need not have.
     loaded = start_check(moved, "import bz2, ctypes, lzma, ssl, zlib; print(open('/proc/self/maps').read())")
     for name in ("libssl", "libffi"):
-        places = {line.split()[-1] for line in loaded.splitlines() if f"/{name}" in line}
-        assert all(Path(place).is_relative_to(moved) for place in places), places
+        module_files = {line.split()[-1] for line in loaded.splitlines() if f"/{name}" in line}
+        assert all(Path(module_file).is_relative_to(moved) for module_file in module_files), module_files
     with pytest.raises(DeepSparkError, match=r"does not start \(import tensorflow\): ModuleNotFoundError: No module"):
         start_check(moved, "import tensorflow")
 

@@ -35,20 +35,20 @@ def run_with(registry, name, evaluated):
 
 def test_a_bundle_and_a_run_are_told_apart(registry):
     run = run_with(registry, "run", scored(0))
-    alone = registry.bundle("alone")
+    bundle = registry.bundle("alone")
     assert find_candidate(run) == find_candidate(run / "bundle")
     assert (find_candidate(run).bundle, find_candidate(run).run_dir) == (run / "bundle", run)
-    assert find_candidate(alone).run_dir is None
+    assert find_candidate(bundle).run_dir is None
 
 
-@pytest.mark.parametrize(("has_config", "found"), [(True, "a run without a bundle"), (False, "no bundle and no run")])
-def test_what_is_neither_is_refused(tmp_path, has_config, found):
+@pytest.mark.parametrize(("has_config", "finding"), [(True, "a run without a bundle"), (False, "no bundle and no run")])
+def test_what_is_neither_is_refused(tmp_path, has_config, finding):
     if has_config:
         (tmp_path / "config.json").touch()
     with pytest.raises(ConfigError) as caught:
         find_candidate(tmp_path)
     assert str(caught.value) == (
-        f'bundle={tmp_path}: {found}; give a folder that "deepspark export" wrote, or the run that has one'
+        f'bundle={tmp_path}: {finding}; give a folder that "deepspark export" wrote, or the run that has one'
     )
 
 
@@ -63,24 +63,24 @@ def test_production_is_compared_by_its_own_answers_to_the_same_samples(registry,
 def test_production_is_scored_on_the_runs_samples_if_it_was_not(registry, config, model, champion):
     run = run_with(registry, "second", scored(0, weights="second", data="grown", content=range(50, 150)))
     weights = model.bundle("v1") / "weights.caffemodel"
-    asked = []
+    scorings = []
 
-    def score(*places):
-        asked.append(places)
-        write_evaluation(places[2], scored(9, data="grown", weights=file_digest(weights).removeprefix("sha256:")))
+    def score(*arguments):
+        scorings.append(arguments)
+        write_evaluation(arguments[2], scored(9, data="grown", weights=file_digest(weights).removeprefix("sha256:")))
 
     decision = decide_by_hand(find_candidate(run), config, score)
-    assert asked == [(run, model.bundle("v1"), run / "evaluation_production")]
+    assert scorings == [(run, model.bundle("v1"), run / "evaluation_production")]
     assert (decision.promotes, decision.comparison.n_new) == (True, 50)
     assert decide_by_hand(find_candidate(run), config, never) == decision
 
 
 def test_a_bundle_by_itself_needs_the_samples_of_production(registry, config, champion):
-    alone = registry.bundle("alone", evaluated=scored(0, data="grown"), weights_digest="sha256:w")
+    bundle = registry.bundle("alone", evaluated=scored(0, data="grown"), weights_digest="sha256:w")
     with pytest.raises(
         ConfigError, match=r"production was not scored on the samples of .*alone.*give the run's folder"
     ):
-        decide_by_hand(find_candidate(alone), config, never)
+        decide_by_hand(find_candidate(bundle), config, never)
 
 
 def test_first_model_goes_in_unopposed(registry, config):
@@ -89,12 +89,12 @@ def test_first_model_goes_in_unopposed(registry, config):
 
 
 def test_a_bundle_without_answers_needs_force(registry, config):
-    alone = find_candidate(registry.bundle("alone"))
+    candidate = find_candidate(registry.bundle("alone"))
     with pytest.raises(
         ConfigError, match=r"no samples.h5, so there are no answers to compare; .* or promote with --force$"
     ):
-        decide_by_hand(alone, config, never)
-    decision = forced(alone, config, "it must be")
+        decide_by_hand(candidate, config, never)
+    decision = forced(candidate, config, "it must be")
     assert (decision.promotes, decision.is_forced, decision.candidate) == (True, True, None)
     assert decision.reason == "promoted by hand without a comparison: it must be"
 

@@ -68,10 +68,10 @@ def test_record_keeps_where_a_version_comes_from(registry, model, tmp_path):
 
 def test_repeating_a_promotion_changes_nothing(registry, config, model):
     first = registry.promote("run-1")
-    before = {path: path.read_bytes() for path in model.root.rglob("*") if path.is_file()}
-    again = promote(config.models.parent / "runs/run-1/bundle", registry.decision(), config, ANNA)
-    assert again == first
-    assert {path: path.read_bytes() for path in model.root.rglob("*") if path.is_file()} == before
+    old_files = {path: path.read_bytes() for path in model.root.rglob("*") if path.is_file()}
+    repeated = promote(config.models.parent / "runs/run-1/bundle", registry.decision(), config, ANNA)
+    assert repeated == first
+    assert {path: path.read_bytes() for path in model.root.rglob("*") if path.is_file()} == old_files
 
 
 def test_promotion_that_was_cut_off_before_the_pointer_goes_on(registry, config, model, monkeypatch):
@@ -348,7 +348,7 @@ class TestFolderOfRelease020:
         model.production.write_text(json.dumps(pointer))
 
     def test_is_read_as_it_is(self, config, model):
-        before = sorted(model.root.rglob("*"))
+        old_files = sorted(model.root.rglob("*"))
         production = read_production(config.models, config.model)
         assert (production.version, production.folder, production.previous) == ("v2", "manual__a", "v1")
         assert production.reason == "top1 0.9 against 0.8"
@@ -357,7 +357,7 @@ class TestFolderOfRelease020:
             ("v1", "scheduled__b", "2026-01-01"),
             ("v2", "manual__a", "2026-01-02"),
         ]
-        assert sorted(model.root.rglob("*")) == before
+        assert sorted(model.root.rglob("*")) == old_files
 
     def test_gets_numbers_and_a_history_with_the_first_write(self, registry, config, model):
         assert registry.promote("run-3", against="v2").version == "v3"

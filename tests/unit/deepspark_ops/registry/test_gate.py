@@ -40,7 +40,7 @@ def test_one_sample_of_359_does_not_decide(config):
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "options", "promotes"),
+    ("mine", "production", "options", "promotes"),
     [
         # Gained and lost samples, and whether McNemar's exact p = P(X >= gained) is small enough: 4:0 0.0625, 5:0
         # 0.03125, 7:1 0.0352, 6:1 0.0625, 11:4 0.0592, 12:4 0.0384.
@@ -64,12 +64,12 @@ def test_one_sample_of_359_does_not_decide(config):
         (range(12), [], {"metric": "loss"}, False),
     ],
 )
-def test_only_a_gain_beyond_chance_is_promoted(config, mine, theirs, options, promotes):
-    assert decide(scored(*mine), scored(*theirs), with_options(config, **options)).promotes is promotes
+def test_only_a_gain_beyond_chance_is_promoted(config, mine, production, options, promotes):
+    assert decide(scored(*mine), scored(*production), with_options(config, **options)).promotes is promotes
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "options", "reason"),
+    ("mine", "production", "options", "reason"),
     [
         ([], range(9), {}, "promoted: +2.5 points on 359 samples, p = 0.002"),
         (range(9), [], {}, "kept production: -2.5 points on 359 samples, p = 1.00; only a better model goes in"),
@@ -88,33 +88,33 @@ def test_only_a_gain_beyond_chance_is_promoted(config, mine, theirs, options, pr
         ),
     ],
 )
-def test_reason_is_a_sentence_with_the_figures(config, mine, theirs, options, reason):
-    assert decide(scored(*mine), scored(*theirs), with_options(config, **options)).reason == reason
+def test_reason_is_a_sentence_with_the_figures(config, mine, production, options, reason):
+    assert decide(scored(*mine), scored(*production), with_options(config, **options)).reason == reason
 
 
 def test_worse_class_keeps_production(config):
     # Production errs on 40 samples of nine classes; the candidate on 6 of the 36 of class 3 alone.
-    theirs = [k for k in range(359) if k % 10 != 3][:40]
+    production = [k for k in range(359) if k % 10 != 3][:40]
     mine = [k for k in range(359) if k % 10 == 3][:6]
-    decision = decide(scored(*mine), scored(*theirs), config)
+    decision = decide(scored(*mine), scored(*production), config)
     assert decision.reason == (
         'kept production: +9.5 points on 359 samples, p < 0.0001, but class "n3" fell by 16.7 points on 36 samples '
         "(p = 0.02); max_class_loss allows 5.0 points; a larger one lets it in, or deepspark models promote --force"
     )
-    assert decide(scored(*mine), scored(*theirs), with_options(config, max_class_loss=0.17)).promotes
+    assert decide(scored(*mine), scored(*production), with_options(config, max_class_loss=0.17)).promotes
     # Five samples of a class of 36 are within chance where ten classes are looked at: 0.03125 > 0.2 / 10.
-    assert decide(scored(*mine[:5]), scored(*theirs), config).promotes
+    assert decide(scored(*mine[:5]), scored(*production), config).promotes
 
 
 def test_a_class_that_production_answers_anyway_is_not_looked_at(config):
     # Production takes the samples of n other classes of nine for class 3, and so has all of class 3 right.
     mine = [k for k in range(359) if k % 10 == 3][:6]
     for n_taken, promotes in ((10, True), (6, True), (5, False)):
-        taken = [(3 + k) % 10 for k in range(n_taken)]
-        theirs = evaluation(
-            np.where(np.isin(LABELS, taken), 3, LABELS), LABELS, n_classes=10, names=NAMES, sureness=0.9
+        answered_classes = [(3 + k) % 10 for k in range(n_taken)]
+        production = evaluation(
+            np.where(np.isin(LABELS, answered_classes), 3, LABELS), LABELS, n_classes=10, names=NAMES, sureness=0.9
         )
-        decision = decide(scored(*mine), theirs, config)
+        decision = decide(scored(*mine), production, config)
         assert decision.promotes is promotes
         assert ('class "n3" fell by 16.7 points' in decision.reason) is not promotes
 
@@ -137,8 +137,8 @@ def with_speed(evaluated, **fields):
 
 @pytest.mark.parametrize(("slowest", "promotes"), [(None, False), (1000.0, False), (820.0, False), (800.0, True)])
 def test_a_slowdown_within_the_spread_of_its_measurements_is_none(config, slowest, promotes):
-    theirs = with_speed(scored(*range(9), speed=1000.0), slowest_images_per_s=slowest)
-    decision = decide(scored(speed=400.0), theirs, config)
+    production = with_speed(scored(*range(9), speed=1000.0), slowest_images_per_s=slowest)
+    decision = decide(scored(speed=400.0), production, config)
     assert decision.promotes is promotes
     if not promotes:
         assert "60 % less; max_slowdown allows 50 %" in decision.reason
@@ -148,8 +148,8 @@ def test_a_slowdown_within_the_spread_of_its_measurements_is_none(config, slowes
 def test_less_than_a_millisecond_a_batch_is_no_slowdown(config, batch_size, promotes):
     # 100 samples of a tiny net in 1.1 ms and in 0.5 ms: much of it is the call's own time, and chance.
     mine = with_speed(scored(speed=90_000.0), batch_size=batch_size)
-    theirs = with_speed(scored(*range(9), speed=200_000.0), batch_size=batch_size)
-    assert decide(mine, theirs, config).promotes is promotes
+    production = with_speed(scored(*range(9), speed=200_000.0), batch_size=batch_size)
+    assert decide(mine, production, config).promotes is promotes
 
 
 def test_speeds_of_two_machines_are_not_compared(config):

@@ -27,21 +27,21 @@ def classifier(wrong):
 def top5(wrong):
     """Ten classes; what is wrong here is not among the first five."""
     labels = np.arange(N) % 10
-    found = evaluation(labels, labels, n_classes=10)
+    evaluated = evaluation(labels, labels, n_classes=10)
     ranks = np.where(np.isin(np.arange(N), list(wrong)), 7, 0).astype(np.int32)
-    answers = replace(found.samples.classes(), rank=ranks)
-    return Evaluated(found.metrics, replace(found.samples, answers=answers))
+    answers = replace(evaluated.samples.classes(), rank=ranks)
+    return Evaluated(evaluated.metrics, replace(evaluated.samples, answers=answers))
 
 
 def of_errors(task):
-    def made(wrong):
+    def with_errors(wrong):
         is_wrong = np.isin(np.arange(N), list(wrong))
         if task == "embedding":
             return of_pairs(np.where(is_wrong, 0.9, 0.1), np.ones(N))
         wrong_answer, right_answer = (0.4, 0.9) if task == "multi_label" else (2.0, 1.0)
         return of_task(np.where(is_wrong, wrong_answer, right_answer)[:, None], np.ones((N, 1)), task=task)
 
-    return made
+    return with_errors
 
 
 CASES = {
@@ -62,15 +62,15 @@ def config(tmp_path):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_gain_in_two_groups_is_chance_and_one_in_all_is_not(config, case):
-    made, metric = CASES[case]
+    evaluated_with, metric = CASES[case]
     config = config.model_copy(update={"metric": metric})
     in_two = np.flatnonzero(GROUPS >= N_GROUPS - 2)
     everywhere = np.arange(N) % 4 == 0
     for wrong, promotes in ((in_two, False), (np.flatnonzero(everywhere), True)):
-        by_sample = decide(made([]), made(wrong), config)
+        by_sample = decide(evaluated_with([]), evaluated_with(wrong), config)
         assert by_sample.promotes
         assert by_sample.comparison.n_groups is None
-        decision = decide(in_groups(made([])), in_groups(made(wrong)), config)
+        decision = decide(in_groups(evaluated_with([])), in_groups(evaluated_with(wrong)), config)
         assert decision.promotes is promotes, decision.reason
         assert decision.comparison.n_groups == N_GROUPS
         assert f"on {N} samples of {N_GROUPS} groups, p = " in decision.reason
@@ -98,7 +98,7 @@ def test_a_class_that_is_worse_in_one_group_alone_keeps_nothing_back(config):
     config = config.model_copy(update={"max_class_loss": 0.05})
     in_one = np.flatnonzero((GROUPS == 0) & (np.arange(N) % 4 == 1))
     in_half_of_the_others = np.flatnonzero((GROUPS > 0) & (np.arange(N) % 4 == 0))
-    mine, theirs = classifier(in_one), classifier(in_half_of_the_others)
-    assert "class" in decide(mine, theirs, config).reason
-    decision = decide(in_groups(mine), in_groups(theirs), config)
+    mine, production = classifier(in_one), classifier(in_half_of_the_others)
+    assert "class" in decide(mine, production, config).reason
+    decision = decide(in_groups(mine), in_groups(production), config)
     assert decision.promotes, decision.reason

@@ -29,9 +29,9 @@ def test_a_smaller_error_goes_in_and_a_larger_one_does_not():
     assert (comparison.n_gained, comparison.n_lost, comparison.classes) == (N, 0, ())
     assert comparison.gain == pytest.approx((NOISE**2).mean() * 0.75)
     assert decision.reason.startswith("promoted: RMSE ")
-    kept = decide(BAD, GOOD, PromoteConfig())
-    assert not kept.promotes
-    assert kept.reason.endswith("; only a better model goes in")
+    of_worse = decide(BAD, GOOD, PromoteConfig())
+    assert not of_worse.promotes
+    assert of_worse.reason.endswith("; only a better model goes in")
 
 
 def test_the_first_goes_in_without_another():
@@ -49,9 +49,9 @@ def test_luck_does_not_go_in():
 def test_the_gain_asked_for_is_in_the_figures_unit():
     gain = BAD.metrics.main.value - GOOD.metrics.main.value
     assert decide(GOOD, BAD, PromoteConfig(min_gain=gain * 0.99)).promotes
-    kept = decide(GOOD, BAD, PromoteConfig(min_gain=gain * 1.01))
-    assert "min_gain asks for at least" in kept.reason
-    assert kept.reason.endswith("of RMSE")
+    decision = decide(GOOD, BAD, PromoteConfig(min_gain=gain * 1.01))
+    assert "min_gain asks for at least" in decision.reason
+    assert decision.reason.endswith("of RMSE")
 
 
 def test_higher_is_better_where_it_is():

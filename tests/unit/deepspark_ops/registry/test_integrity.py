@@ -7,42 +7,42 @@ from deepspark_ops.registry.integrity import bytes_to_verify, verify_model
 
 
 @pytest.fixture
-def whole(registry, model):
+def valid_model(registry, model):
     for k in (1, 2, 3):
         registry.promote(f"run-{k}", against=f"v{k - 1}" if k > 1 else None, keep=2)
     return model
 
 
-def test_whole_model_says_what_was_compared(whole):
-    found = verify_model(whole)
-    assert [(version.version, version.n_files, version.n_bytes) for version in found] == [
+def test_whole_model_says_what_was_compared(valid_model):
+    versions = verify_model(valid_model)
+    assert [(version.version, version.n_files, version.n_bytes) for version in versions] == [
         ("v1", 0, 0),
         ("v2", 1, 5),
         ("v3", 1, 5),
     ]
 
 
-def test_bytes_to_verify_are_those_of_all_files_that_are_there(whole):
-    manifests = sum((whole.bundle(version) / "manifest.json").stat().st_size for version in ("v2", "v3"))
-    records = sum((whole.versions / f"v{k}.json").stat().st_size for k in (1, 2, 3))
-    assert bytes_to_verify(whole) == 5 + 5 + manifests + records
+def test_bytes_to_verify_are_those_of_all_files_that_are_there(valid_model):
+    manifests = sum((valid_model.bundle(version) / "manifest.json").stat().st_size for version in ("v2", "v3"))
+    records = sum((valid_model.versions / f"v{k}.json").stat().st_size for k in (1, 2, 3))
+    assert bytes_to_verify(valid_model) == 5 + 5 + manifests + records
 
 
-def test_damage_is_named(whole):
-    (whole.bundle("v2") / "weights.caffemodel").write_bytes(b"run-X")
+def test_damage_is_named(valid_model):
+    (valid_model.bundle("v2") / "weights.caffemodel").write_bytes(b"run-X")
     with pytest.raises(DataError) as caught:
-        verify_model(whole)
+        verify_model(valid_model)
     assert str(caught.value) == (
-        f"{whole.bundle('v2')}: weights.caffemodel has changed since manifest.json was written; restore it, or "
+        f"{valid_model.bundle('v2')}: weights.caffemodel has changed since manifest.json was written; restore it, or "
         "roll back if v2 is in production"
     )
 
 
-def test_manifest_that_was_made_to_fit_is_found(whole):
-    path = whole.bundle("v2") / "manifest.json"
+def test_manifest_that_was_made_to_fit_is_found(valid_model):
+    path = valid_model.bundle("v2") / "manifest.json"
     path.write_text(path.read_text() + "\n")
     with pytest.raises(DataError, match=r"v2/manifest.json of v2 has changed: sha256:\w+, recorded sha256:"):
-        verify_model(whole)
+        verify_model(valid_model)
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,19 @@ def test_manifest_that_was_made_to_fit_is_found(whole):
         (lambda model: model.production.write_text("[]"), r"production\.json: file: Input should be"),
     ],
 )
-def test_what_is_missing_or_damaged_is_named(whole, damage, message):
-    damage(whole)
+def test_what_is_missing_or_damaged_is_named(valid_model, damage, message):
+    damage(valid_model)
     with pytest.raises(DataError, match=message):
-        verify_model(whole)
+        verify_model(valid_model)
 
 
-def test_pointer_that_disagrees_with_the_record_is_found(whole):
-    values = json.loads(whole.production.read_text())
-    whole.production.write_text(json.dumps({**values, "manifest_digest": "sha256:0"}))
+def test_pointer_that_disagrees_with_the_record_is_found(valid_model):
+    values = json.loads(valid_model.production.read_text())
+    valid_model.production.write_text(json.dumps({**values, "manifest_digest": "sha256:0"}))
     with pytest.raises(
         DataError, match="the manifest of v3 had sha256:0 when it was promoted, its record says sha256:"
     ):
-        verify_model(whole)
+        verify_model(valid_model)
 
 
 def test_unknown_model(model):

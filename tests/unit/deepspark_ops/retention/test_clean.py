@@ -78,14 +78,14 @@ def test_without_remove_it_lists_with_sizes_and_touches_nothing(home: Home) -> N
     by_hand = home.run("by-hand", age=400)
     RunPaths(by_hand).index.write_text("what a page wrote a minute ago")
     data = home.dataset("digits", age=31)
-    before = sorted(home.root.rglob("*"))
+    old_files = sorted(home.root.rglob("*"))
     report = home.clean()
     assert goes(report) == {"old", "by-hand", "digits"}
     assert reasons(report) == {"young": "changed in the last 30 days"}
     entry = next(entry for entry in report.entries if entry.path == str(old))
     assert (entry.kind, entry.bytes, entry.changed) == ("run", 1002, "2033-04-17T03:33:20+00:00")
     assert report.lines()[-1] == "3 of 4 folders, 2.3 KiB: can be removed, nothing was (give remove)"
-    assert sorted(home.root.rglob("*")) == before
+    assert sorted(home.root.rglob("*")) == old_files
     assert by_hand.is_dir()
     assert data.is_dir()
 
@@ -96,9 +96,9 @@ def test_remove_takes_what_was_listed_and_nothing_else(home: Home) -> None:
     (home.root / "runs" / "notes").mkdir()  # no run, no DAG's folder
     (home.root / "models").mkdir()
     listed = home.clean()
-    done = home.clean(remove=True)
-    assert goes(done) == goes(listed)
-    assert all(entry.removed for entry in done.entries if entry.goes)
+    removal = home.clean(remove=True)
+    assert goes(removal) == goes(listed)
+    assert all(entry.removed for entry in removal.entries if entry.goes)
     assert not old.exists()
     assert not data.exists()
     assert {path.name for path in (home.root / "runs").iterdir()} == {"deepspark_train", "notes"}
@@ -265,8 +265,8 @@ def test_bytes_that_another_version_has_too_are_not_counted_and_stay(home: Home)
     old, new = home.dataset("old", age=90), home.dataset("new", age=1)
     shard = old / "train" / "a.lmdb"
     shard.write_bytes(b"x" * 5000)
-    own = old / "train" / "b.lmdb"
-    own.write_bytes(b"y" * 300)
+    own_shard = old / "train" / "b.lmdb"
+    own_shard.write_bytes(b"y" * 300)
     os.link(shard, new / "train" / "a.lmdb")
     home.aged(old, 90)
     run = home.run("r", age=1, dataset=new)

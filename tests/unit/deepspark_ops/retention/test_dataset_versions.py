@@ -47,27 +47,32 @@ def files(dataset) -> set[str]:
 
 
 def test_only_a_look_without_remove(dataset):
-    before = {path: path.stat().st_ino for path in dataset.rglob("*")}
-    found = prune(dataset, keep=1, remove=False)
-    assert [(one.version, one.goes, one.removed) for one in found.versions] == [
+    old_inodes = {path: path.stat().st_ino for path in dataset.rglob("*")}
+    report = prune(dataset, keep=1, remove=False)
+    assert [(version.version, version.goes, version.removed) for version in report.versions] == [
         (1, True, False),
         (2, True, False),
         (3, False, False),
     ]
-    assert found.versions[0].bytes > 0
-    assert found.lines()[-1].startswith("2 of 3 earlier versions, ")
-    assert {path: path.stat().st_ino for path in dataset.rglob("*")} == before
+    assert report.versions[0].bytes > 0
+    assert report.lines()[-1].startswith("2 of 3 earlier versions, ")
+    assert {path: path.stat().st_ino for path in dataset.rglob("*")} == old_inodes
 
 
 def test_what_goes_takes_its_shards_with_it_and_the_others_stay_whole(dataset):
     was = files(dataset)
     listed = prune(dataset, keep=1, remove=False)
     sizes = {path.name: path.stat().st_size for path in dataset.glob("*/*.h5")}
-    found = prune(dataset, keep=1)
-    assert [one.removed for one in found.versions] == [True, True, False]
-    assert sum(one.bytes for one in listed.versions) == sum(sizes[name] for name in was - files(dataset)) > 0
-    (kept,) = kept_versions(dataset)
-    named = {shard.file for at in (kept, dataset) for split in ("train", "test") for shard in verify(at / split).shards}
+    report = prune(dataset, keep=1)
+    assert [version.removed for version in report.versions] == [True, True, False]
+    assert sum(version.bytes for version in listed.versions) == sum(sizes[name] for name in was - files(dataset)) > 0
+    (kept_version,) = kept_versions(dataset)
+    named = {
+        shard.file
+        for at in (kept_version, dataset)
+        for split in ("train", "test")
+        for shard in verify(at / split).shards
+    }
     assert files(dataset) == named
     assert prune(dataset).versions[0].removed
     assert files(dataset) == {shard.file for split in ("train", "test") for shard in verify(dataset / split).shards}
@@ -82,8 +87,8 @@ def test_what_a_run_began_with_stays(dataset):
     run.config.write_text(json.dumps({"dataset": str(second)}))
     noted = {"format_version": 1, "dataset": str(dataset), "train_digest": version_digest(first)}
     run.dataset.write_text(json.dumps(noted))
-    found = prune(dataset)
-    assert [(one.goes, one.reason) for one in found.versions] == [
+    report = prune(dataset)
+    assert [(version.goes, version.reason) for version in report.versions] == [
         (False, "run a began with it"),
         (False, "run a names it"),
         (True, "nothing refers to it"),
@@ -98,12 +103,12 @@ def test_what_a_run_elsewhere_began_with_stays_until_the_run_is_gone(dataset, tm
     run.root.mkdir(parents=True)
     note_dataset(TrainConfig(solver="s", run_dir=run.root, dataset=second), run)
     note_user(dataset, tmp_path / "gone", version_digest(first))
-    found = prune(dataset)
-    assert [one.removed for one in found.versions] == [True, False, True]
-    assert found.versions[1].reason == f"run {run.root} of host {socket.gethostname()} began with it"
+    report = prune(dataset)
+    assert [version.removed for version in report.versions] == [True, False, True]
+    assert report.versions[1].reason == f"run {run.root} of host {socket.gethostname()} began with it"
     assert verify(second / "train")
     shutil.rmtree(run.root)
-    assert [one.removed for one in prune(dataset).versions] == [True]
+    assert [version.removed for version in prune(dataset).versions] == [True]
 
 
 def test_what_a_run_of_another_host_began_with_stays_for_some_days(dataset, tmp_path, monkeypatch):
@@ -111,11 +116,11 @@ def test_what_a_run_of_another_host_began_with_stays_for_some_days(dataset, tmp_
     with monkeypatch.context() as other_host:
         other_host.setattr(socket, "gethostname", lambda: "worker-7")
         note_user(dataset, tmp_path / "not_here", version_digest(first))
-    assert [one.removed for one in prune(dataset).versions] == [False, True, True]
+    assert [version.removed for version in prune(dataset).versions] == [False, True, True]
     (note,) = DatasetPaths(dataset).users.iterdir()
     long_ago = time.time() - (UNSEEN_DAYS + 1) * 86_400
     os.utime(note, (long_ago, long_ago))
-    assert [one.removed for one in prune(dataset).versions] == [True]
+    assert [version.removed for version in prune(dataset).versions] == [True]
 
 
 def test_what_a_model_elsewhere_came_from_stays(dataset, tmp_path):
@@ -124,8 +129,8 @@ def test_what_a_model_elsewhere_came_from_stays(dataset, tmp_path):
     bundle = make_bundle(tmp_path / "bundle", datasets={"train": version_digest(first)})
     decision = decide(evaluation([0], [0]), None, config, against=None).model_copy(update={"promotes": True})
     promote(bundle, decision, config, Author("anna"), run_dir=None)
-    found = prune(dataset, models=[tmp_path / "production"])
-    assert [(one.removed, one.reason) for one in found.versions[:2]] == [
+    report = prune(dataset, models=[tmp_path / "production"])
+    assert [(version.removed, version.reason) for version in report.versions[:2]] == [
         (False, "v1 of model digits came from it"),
         (True, "nothing refers to it"),
     ]
@@ -150,9 +155,9 @@ def test_a_run_that_begins_while_versions_are_removed_keeps_its_version(dataset)
             run.root.mkdir(parents=True)
             run.config.write_text(json.dumps({"dataset": str(second)}))
 
-    found = prune_versions(dataset, keep=0, remove=True, home=None, on_step=begin)
-    assert [one.removed for one in found.versions] == [True, False, True]
-    assert found.versions[1].reason == "run a names it"
+    report = prune_versions(dataset, keep=0, remove=True, home=None, on_step=begin)
+    assert [version.removed for version in report.versions] == [True, False, True]
+    assert report.versions[1].reason == "run a names it"
     assert kept_versions(dataset) == [second]
     assert verify(second / "train")
 

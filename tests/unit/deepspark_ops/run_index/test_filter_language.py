@@ -12,8 +12,10 @@ DAY = 1_795_651_200.0
 
 
 def row(run, *, state="success", seconds=60.0, **fields):
-    known = KnownRun("deepspark_train", run, state, when=DAY + 3600.0, began=100.0, ended=100.0 + seconds, user="Ada")
-    return row_of(known, RunSummary(**fields), now=500.0)
+    known_run = KnownRun(
+        "deepspark_train", run, state, when=DAY + 3600.0, began=100.0, ended=100.0 + seconds, user="Ada"
+    )
+    return row_of(known_run, RunSummary(**fields), now=500.0)
 
 
 LENET = row("lenet", net="LeNet", n_workers=2, accuracy=0.98, tau="4", tags=("base line", "v2"), clock=1500, loss=0.1)
@@ -55,7 +57,7 @@ ROWS = [LENET, ALEX, EMPTY]
 def test_a_filter_chooses_the_rows_that_fit_every_condition(text, expected):
     conditions = parse_filter(text)
     checks = [condition.check() for condition in conditions]
-    assert [one["run"] for one in ROWS * 2 if all(check(one) for check in checks)] == expected * 2
+    assert [chosen_row["run"] for chosen_row in ROWS * 2 if all(check(chosen_row) for check in checks)] == expected * 2
 
 
 @pytest.mark.parametrize(

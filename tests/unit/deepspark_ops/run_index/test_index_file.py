@@ -29,24 +29,24 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def test_an_index_holds_what_the_runs_files_say(run_dir: Path) -> None:
-    found = write_index(run_dir)
-    assert read_index(run_dir) == found
-    told = (found.net, found.solver, found.strategy, found.n_workers, found.tau, found.dataset)
-    assert told == ("LeNet", "lenet_solver.prototxt", "easgd", 2, "4", "digits-51c4")
+    index = write_index(run_dir)
+    assert read_index(run_dir) == index
+    facts = (index.net, index.solver, index.strategy, index.n_workers, index.tau, index.dataset)
+    assert facts == ("LeNet", "lenet_solver.prototxt", "easgd", 2, "4", "digits-51c4")
     # sha256 of "{}"
-    assert found.dataset_digest == "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-    assert (found.clock, found.max_iter, found.ending, found.images_per_s) == (1000, 1000, "finished", 812.5)
-    assert (found.accuracy, found.accuracy_of) == (0.975, "test net")
-    assert json.loads(found.curve)[0] == [100.0, 1.7]
+    assert index.dataset_digest == "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert (index.clock, index.max_iter, index.ending, index.images_per_s) == (1000, 1000, "finished", 812.5)
+    assert (index.accuracy, index.accuracy_of) == (0.975, "test net")
+    assert json.loads(index.curve)[0] == [100.0, 1.7]
 
 
 def test_another_task_than_classification_has_its_own_figure(run_dir: Path) -> None:
     write_evaluation(run_dir / "evaluation", of_task([[1.0]], [[0.5]]))
-    found = write_index(run_dir)
-    assert found.figure is not None
-    assert (found.figure.name, found.figure.value) == ("rmse", 0.5)
-    assert (found.accuracy, found.accuracy_of) == (None, None)
-    assert read_index(run_dir) == found
+    index = write_index(run_dir)
+    assert index.figure is not None
+    assert (index.figure.name, index.figure.value) == ("rmse", 0.5)
+    assert (index.accuracy, index.accuracy_of) == (None, None)
+    assert read_index(run_dir) == index
 
 
 def note_status(run_dir: Path, stage_name: str, status: str, moment: float, message: str = "") -> None:
@@ -97,16 +97,16 @@ def test_damaged_files_of_a_run_are_no_reason_for_the_list_to_fail(run_dir: Path
     (run_dir / "config.json").write_text("{")
     (run_dir / "evaluation").mkdir()
     (run_dir / "evaluation" / "metrics.json").write_text("[]")
-    found = write_index(run_dir)
-    assert (found.solver, found.net, found.accuracy_of) == (None, "LeNet", "test net")
+    index = write_index(run_dir)
+    assert (index.solver, index.net, index.accuracy_of) == (None, "LeNet", "test net")
 
 
 def test_a_loss_that_is_no_number_is_no_point_of_the_curve(run_dir: Path) -> None:
     (run_dir / "events.jsonl").write_bytes(lines([started(0, 1.0), loss(0, 1, 2.0, loss="nan"), loss(0, 9, 3.0)]))
-    found = write_index(run_dir)
-    assert found.curve == "[[9.0,0.5]]"
-    many = [started(0, 1.0), *(loss(0, at, float(at), loss=1.0 / at) for at in range(1, 500))]
-    (run_dir / "events.jsonl").write_bytes(lines(many))
+    index = write_index(run_dir)
+    assert index.curve == "[[9.0,0.5]]"
+    losses = [started(0, 1.0), *(loss(0, at, float(at), loss=1.0 / at) for at in range(1, 500))]
+    (run_dir / "events.jsonl").write_bytes(lines(losses))
     assert len(json.loads(write_index(run_dir).curve)) <= CURVE_POINTS
 
 
@@ -134,6 +134,6 @@ def test_240_indexed_runs_of_many_events_are_read_in_under_a_second(run_dir: Pat
             os.link(run_dir / name, folder / name)
     read = SummaryReader().begin()
     began = time.process_time()  # not what other processes take of the machine
-    found = [read(str(folder), True) for folder in folders]
+    summaries = [read(str(folder), True) for folder in folders]
     assert time.process_time() - began < 1.0
-    assert all(summary is not None and summary.clock == 19_999 for summary in found)
+    assert all(summary is not None and summary.clock == 19_999 for summary in summaries)

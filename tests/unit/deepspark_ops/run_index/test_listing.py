@@ -8,8 +8,8 @@ from deepspark_ops.run_index.summary import RunSummary
 
 
 def row(run, *, dag="deepspark_train", state="success", user=None, **fields):
-    known = KnownRun(dag, run, state, when=float(len(run)), began=100.0, ended=160.0, kind="manual", user=user)
-    return row_of(known, RunSummary(**fields), now=500.0)
+    known_run = KnownRun(dag, run, state, when=float(len(run)), began=100.0, ended=160.0, kind="manual", user=user)
+    return row_of(known_run, RunSummary(**fields), now=500.0)
 
 
 ROWS = [
@@ -20,11 +20,11 @@ ROWS = [
 
 
 def chosen_runs(query):
-    return [found["run"] for found in chosen(ROWS, query)]
+    return [listed["run"] for listed in chosen(ROWS, query)]
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "run_names"),
     [
         (RunQuery(), ["ccc", "bb", "a"]),
         (RunQuery(sort="-accuracy"), ["bb", "a", "ccc"]),
@@ -39,8 +39,8 @@ def chosen_runs(query):
         (RunQuery(search="nothing"), []),
     ],
 )
-def test_rows_are_those_that_the_address_asks_for(query, found):
-    assert chosen_runs(query) == found
+def test_rows_are_those_that_the_address_asks_for(query, run_names):
+    assert chosen_runs(query) == run_names
 
 
 def judged(label, value, *, higher):
@@ -61,7 +61,7 @@ def test_runs_are_sorted_by_what_they_are_judged_by_and_the_better_end_is_the_fi
     best = ["right 90", "right 80", "iou 60", "iou 40", "rmse 1", "rmse 3", "none"]
     worst = ["right 80", "right 90", "iou 40", "iou 60", "rmse 3", "rmse 1", "none"]
     for query, expected in (("-figure", best), ("figure", worst), ("-accuracy", best)):
-        assert [one["run"] for one in chosen(rows, RunQuery(sort=query))] == expected
+        assert [listed["run"] for listed in chosen(rows, RunQuery(sort=query))] == expected
 
 
 def test_each_filter_offers_the_values_there_are():
@@ -127,13 +127,13 @@ def test_a_name_and_tags_by_a_person_are_shown_and_searched_and_else_the_name_is
     assert (unnamed["name"], unnamed["is_named"]) == ("LeNet, easgd x2, 1,500 minibatches", False)
     assert chosen([named, unnamed], RunQuery(search="PAPER baseline")) == [named]
     assert chosen([named, unnamed], RunQuery(search="x2,")) == [unnamed]
-    assert [one["run"] for one in chosen([named, unnamed], RunQuery(sort="name"))] == ["s", "r"]
+    assert [listed["run"] for listed in chosen([named, unnamed], RunQuery(sort="name"))] == ["s", "r"]
     assert (row("t", dag="deepspark_clean")["name"], row("t", dag="deepspark_clean")["work"]) == ("clean", "clean")
 
 
 def test_a_run_that_asks_a_person_waits_for_approval():
-    known = KnownRun("deepspark_retrain", "r", "running", asks="approve")
-    found = row_of(known, RunSummary(), now=500.0)
-    assert (found["state"], found["asks"]) == ("waits for approval", "approve")
+    known_run = KnownRun("deepspark_retrain", "r", "running", asks="approve")
+    listed = row_of(known_run, RunSummary(), now=500.0)
+    assert (listed["state"], listed["asks"]) == ("waits for approval", "approve")
     assert row("a")["asks"] is None
-    assert chosen([found, *ROWS], RunQuery(filters=(("state", "waits for approval"),))) == [found]
+    assert chosen([listed, *ROWS], RunQuery(filters=(("state", "waits for approval"),))) == [listed]

@@ -141,9 +141,12 @@ def test_the_strongest_setting_is_first_and_too_few_runs_have_no_correlation():
     ]
     for at, run_settings in enumerate(settings):
         run_settings["lr"] = str(-at)
-    found = correlations(run_columns(rows, settings), "accuracy")
-    assert [(one.setting, one.measure, one.n_runs) for one in found] == [("lr", "rank", 4), ("strategy", "groups", 4)]
-    assert found[0].value == -1.0
+    setting_correlations = correlations(run_columns(rows, settings), "accuracy")
+    assert [(correlation.setting, correlation.measure, correlation.n_runs) for correlation in setting_correlations] == [
+        ("lr", "rank", 4),
+        ("strategy", "groups", 4),
+    ]
+    assert setting_correlations[0].value == -1.0
 
 
 def test_a_text_of_its_own_in_most_runs_explains_nothing():

@@ -15,8 +15,8 @@ def stage(status, clock, at, **data):
 
 
 def started(clock, at, **data):
-    told = {"net": "LeNet", "n_params": 431080, "n_workers": 2, "strategy": "easgd", "max_iter": 1000}
-    return stage("started", clock, at, **(told | data))
+    fields = {"net": "LeNet", "n_params": 431080, "n_workers": 2, "strategy": "easgd", "max_iter": 1000}
+    return stage("started", clock, at, **(fields | data))
 
 
 RUN = (

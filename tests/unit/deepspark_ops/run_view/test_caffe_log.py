@@ -121,8 +121,8 @@ def test_parse_log_reads_the_values_of_the_events(tmp_path: Path) -> None:
         {"NumIters": 100.0, "Seconds": 4.5, "LearningRate": 0.05000000074505806, "loss": 1e-05},
         {"NumIters": 400.0, "Seconds": 8.5, "LearningRate": 1e-06, "loss": 0.378705},
     ]
-    found = [(row["NumIters"], row["Seconds"], row["accuracy"], row["loss"]) for row in rows_of(lines, "Test")]
-    assert found == [
+    test_rows = [(row["NumIters"], row["Seconds"], row["accuracy"], row["loss"]) for row in rows_of(lines, "Test")]
+    assert test_rows == [
         (0.0, 2.0, 0.10277777910232544, 2.3316600918769836),
         (400.0, 9.0, 0.9222221970558167, 0.316602922976017),
         (1000.0, 21.0, 0.975, 0.0625),

@@ -32,18 +32,18 @@ def test_tail_begins_at_the_present_end_and_waits_for_whole_lines(tmp_path: Path
 @settings(max_examples=60, deadline=None)
 def test_read_in_pieces_cut_anywhere_is_read_as_a_whole(tmp_path_factory, cuts) -> None:
     path = tmp_path_factory.mktemp("cut") / "events.jsonl"
-    whole, tail, found = lines(), EventTail(path, from_start=True), []
-    edges = [0, *sorted(cuts), len(whole)]
+    content, tail, read = lines(), EventTail(path, from_start=True), []
+    edges = [0, *sorted(cuts), len(content)]
     for start, end in pairwise(edges):
-        written(path, whole[start:end])
+        written(path, content[start:end])
         events, is_new = tail.read_placed()
         assert not is_new
-        found += events
-    assert [event for event, _ in found] == list(read_events(path))
-    assert len(found) == len(RUN)
-    for event, end in found:  # the offset stands behind the event's own line
-        assert whole[:end].endswith(event.to_json().encode() + b"\n")
-    assert tail.position.offset == len(whole)
+        read += events
+    assert [event for event, _ in read] == list(read_events(path))
+    assert len(read) == len(RUN)
+    for event, end in read:  # the offset stands behind the event's own line
+        assert content[:end].endswith(event.to_json().encode() + b"\n")
+    assert tail.position.offset == len(content)
 
 
 def test_a_damaged_line_is_left_out_and_what_follows_is_read(tmp_path) -> None:
@@ -71,11 +71,11 @@ def test_a_truncated_and_a_replaced_file_are_read_anew(tmp_path) -> None:
 
 
 def test_a_place_is_told_by_its_file_and_its_offset(tmp_path) -> None:
-    one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
-    written(one, lines(RUN[:1]))
+    first, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    written(first, lines(RUN[:1]))
     written(two, lines(RUN[1:2]))
-    tails = [EventTail(path, from_start=True) for path in (one, one, two)]
+    tails = [EventTail(path, from_start=True) for path in (first, first, two)]
     for tail in tails:
         tail.read()
-    assert tails[0].position.token() == tails[1].position.token() == EventTail(one).position.token()
+    assert tails[0].position.token() == tails[1].position.token() == EventTail(first).position.token()
     assert tails[0].position.token() != tails[2].position.token()

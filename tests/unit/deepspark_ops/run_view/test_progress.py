@@ -5,7 +5,7 @@ from deepspark_ops.run_view.progress import RunProgress, SnapshotNote
 from tests.unit.deepspark_ops.run_view.run_events import RUN, loss, stage, started
 
 
-def taken(events):
+def progress_of(events):
     progress = RunProgress()
     for at, event in enumerate(events):
         progress.take(event, at)
@@ -13,7 +13,7 @@ def taken(events):
 
 
 def test_clock_rate_and_the_time_left() -> None:
-    progress = taken(RUN)
+    progress = progress_of(RUN)
     assert (progress.clock, progress.max_iter, progress.title) == (400, 1000, "LeNet: easgd, 2 workers")
     # from the first report, at clock 0 and 1004 s, to the last, at 400 and 1044 s
     assert progress.steps_per_s() == 10.0
@@ -26,34 +26,34 @@ def test_the_mean_rate_is_images_by_time_and_not_the_mean_of_rates() -> None:
     events = [started(0, 0.0), loss(0, 10, 1.0, images_per_s=600.0, **spent)]
     events.append(loss(0, 20, 10.0, images_per_s=100.0, **{**spent, "data_s": 8.0}))
     events.append(loss(1, 30, 10.0, images_per_s=50.0, **spent))
-    assert taken(events).mean_images_per_s() == pytest.approx((600 * 1 + 100 * 9) / 10 + 50)
-    assert taken(events).images_per_s() == 150.0, "the rate of now"
-    assert taken([*events, stage("finished", 30, 11.0, images_per_s=190.0)]).mean_images_per_s() == 190.0
-    killed = taken([*events, stage("failed", 30, 11.0, reason="killed")])
+    assert progress_of(events).mean_images_per_s() == pytest.approx((600 * 1 + 100 * 9) / 10 + 50)
+    assert progress_of(events).images_per_s() == 150.0, "the rate of now"
+    assert progress_of([*events, stage("finished", 30, 11.0, images_per_s=190.0)]).mean_images_per_s() == 190.0
+    killed = progress_of([*events, stage("failed", 30, 11.0, reason="killed")])
     assert killed.mean_images_per_s() == pytest.approx(200.0)
-    assert taken([]).mean_images_per_s() is None
+    assert progress_of([]).mean_images_per_s() is None
 
 
 def test_before_the_first_report_nothing_is_known() -> None:
-    progress = taken(RUN[:4])
+    progress = progress_of(RUN[:4])
     assert (progress.has_trained, progress.steps_per_s(), progress.seconds_left()) == (False, None, None)
     assert progress.mean_loss() is None
-    assert taken([]).first_time is None
+    assert progress_of([]).first_time is None
 
 
 def test_workers_that_are_lost_and_come_back() -> None:
-    progress = taken(RUN)
+    progress = progress_of(RUN)
     back = progress.workers[1]
     assert (back.state, back.starts, back.reason, back.clock) == ("training", 2, "silent for 30 s", 400)
     assert back.shares() == {"compute_s": 0.75, "data_s": 0.125, "exchange_s": 0.125}
-    assert taken(RUN[:14]).workers[1].state == "lost"
-    assert taken(RUN[:14]).images_per_s() == 150.0
+    assert progress_of(RUN[:14]).workers[1].state == "lost"
+    assert progress_of(RUN[:14]).images_per_s() == 150.0
 
 
 def test_a_worker_that_was_given_up_stays_so_when_the_server_misses_it_later() -> None:
     given_up = Event("worker_lost", 320, 1, {"reason": "killed 4 times", "ending": "given_up"}, 1040.0)
     missed = Event("worker_lost", 330, 1, {"reason": "silent"}, 1050.0)
-    progress = taken([*RUN[:14], given_up, missed])
+    progress = progress_of([*RUN[:14], given_up, missed])
     worker = progress.workers[1]
     assert (worker.state, worker.ending, worker.reason) == ("lost", "given_up", "killed 4 times")
     text = "worker 1 given up: killed 4 times"
@@ -63,7 +63,7 @@ def test_a_worker_that_was_given_up_stays_so_when_the_server_misses_it_later() -
 
 def test_marks_and_notes_say_what_happened() -> None:
     restart = Event("note", 0, DRIVER, {"text": "the exchange server serves again", "server_start": 2}, 1045.0)
-    progress = taken([*RUN, restart])
+    progress = progress_of([*RUN, restart])
     assert [(mark.kind, mark.clock) for mark in progress.marks] == [
         ("joined", 0), ("joined", 0), ("snapshot", 250), ("lost", 260), ("restarted", 310), ("server", 400),
     ]  # fmt: skip
@@ -76,17 +76,17 @@ def test_marks_and_notes_say_what_happened() -> None:
 
 def test_a_run_that_goes_on_from_a_snapshot_begins_to_count_there() -> None:
     ended = stage("stopped", 400, 1050.0, signal="SIGTERM")
-    assert taken([*RUN, ended]).ended == ended.data
-    again = taken([*RUN, ended, started(250, 2000.0), loss(0, 250, 2010.0), loss(0, 350, 2015.0)])
-    assert (again.ended, again.clock, again.starts, list(again.workers)) == (None, 350, 2, [0])
-    assert again.steps_per_s() == 20.0
-    assert again.marks[-1].text == "started again from clock 250"
+    assert progress_of([*RUN, ended]).ended == ended.data
+    resumed = progress_of([*RUN, ended, started(250, 2000.0), loss(0, 250, 2010.0), loss(0, 350, 2015.0)])
+    assert (resumed.ended, resumed.clock, resumed.starts, list(resumed.workers)) == (None, 350, 2, [0])
+    assert resumed.steps_per_s() == 20.0
+    assert resumed.marks[-1].text == "started again from clock 250"
 
 
 def test_the_newest_test_of_any_net() -> None:
     newer = Event("evaluation", 400, 0, {"test_net": 1, "accuracy": 0.5}, 1050.0)
-    assert taken([*RUN, newer]).newest_test == newer
-    assert taken([newer, *RUN[1:]]).newest_test == newer
+    assert progress_of([*RUN, newer]).newest_test == newer
+    assert progress_of([newer, *RUN[1:]]).newest_test == newer
 
 
 def test_a_note_may_be_a_warning() -> None:
@@ -98,10 +98,10 @@ def test_a_note_may_be_a_warning() -> None:
 
 def test_the_last_values_are_those_of_the_last_second() -> None:
     events = (started(0, 1000.0), loss(0, 100, 1010.0, loss=2.0, distance=0.5))
-    progress = taken([*events, Event("progress", 130, 0, {"loss": 1.0, "images_per_s": 300.0}, 1011.0)])
+    progress = progress_of([*events, Event("progress", 130, 0, {"loss": 1.0, "images_per_s": 300.0}, 1011.0)])
     assert (progress.clock, progress.mean_loss(), progress.images_per_s()) == (130, 1.0, 300.0)
     assert progress.workers[0].number("distance") == 0.5
     assert sum(progress.workers[0].shares().values()) == pytest.approx(1.0)
     assert progress.workers[0].images == 400.0  # of the report alone: 100 images/s in 4 s
-    first = taken([events[0], Event("progress", 7, 0, {"loss": 3.0, "images_per_s": 10.0}, 1002.0)])
+    first = progress_of([events[0], Event("progress", 7, 0, {"loss": 3.0, "images_per_s": 10.0}, 1002.0)])
     assert (first.has_trained, first.mean_loss(), first.images_per_s()) == (True, 3.0, 10.0)

@@ -32,16 +32,16 @@ def lines_of_answers(answers):
     return lines
 
 
-AGAIN = (*RUN, started(250, 2000.0), loss(0, 300, 2010.0, loss=0.2), loss(1, 350, 2011.0))
+RESUMED_RUN = (*RUN, started(250, 2000.0), loss(0, 300, 2010.0, loss=0.2), loss(1, 350, 2011.0))
 
 
-@given(cuts=st.lists(st.integers(0, len(lines(AGAIN))), max_size=5))
+@given(cuts=st.lists(st.integers(0, len(lines(RESUMED_RUN))), max_size=5))
 @settings(max_examples=50, deadline=None)
 def test_a_page_that_asks_for_new_events_has_the_lines_of_a_page_that_asks_once(tmp_path_factory, cuts) -> None:
     run_dir = tmp_path_factory.mktemp("run")
-    whole, reading, answers, since = lines(AGAIN), RunReading(run_dir), [], ""
-    for cut in [*sorted(cuts), len(whole)]:
-        (run_dir / "events.jsonl").write_bytes(whole[:cut])
+    content, reading, answers, since = lines(RESUMED_RUN), RunReading(run_dir), [], ""
+    for cut in [*sorted(cuts), len(content)]:
+        (run_dir / "events.jsonl").write_bytes(content[:cut])
         answers.append(answered(reading, since))
         since = answers[-1]["cursor"]
     once = answered(RunReading(run_dir))
@@ -86,8 +86,8 @@ def test_events_of_a_page_are_newest_first_and_a_snapshot_names_the_files_that_a
 
 
 def test_sparks_own_pages_are_named_while_the_training_lives(tmp_path) -> None:
-    def named(*told, state=RUNNING):
-        (tmp_path / "events.jsonl").write_bytes(lines((*RUN[:2], *told)))
+    def named(*events, state=RUNNING):
+        (tmp_path / "events.jsonl").write_bytes(lines((*RUN[:2], *events)))
         reading = RunReading(tmp_path)
         reading.refresh()
         return training_answer(reading, state, statuses={}, airflow=None, now=1050.0, has_lines=False)["spark_ui"]
@@ -115,15 +115,15 @@ def test_a_cursor_of_another_file_or_of_nonsense_gets_the_whole(tmp_path) -> Non
     assert not answered(reading, cursor)["is_whole"]
     for wrong in ("x", "00000000.5", f"{cursor}0", cursor.replace(".", ".-"), "."):
         assert answered(reading, wrong)["is_whole"], wrong
-    (tmp_path / "events.jsonl").write_bytes(lines(AGAIN[1:]))
+    (tmp_path / "events.jsonl").write_bytes(lines(RESUMED_RUN[1:]))
     assert answered(reading, cursor)["is_whole"]
 
 
 def test_a_long_run_is_thinned_out_to_what_a_screen_shows_and_says_so(tmp_path) -> None:
-    many = [started(0, 0.0, max_iter=10_000)]
-    many += [loss(worker, clock, float(clock), loss=100.0 if clock == 3333 else 1.0)
+    events = [started(0, 0.0, max_iter=10_000)]
+    events += [loss(worker, clock, float(clock), loss=100.0 if clock == 3333 else 1.0)
              for clock in range(5000) for worker in (0, 1)]  # fmt: skip
-    (tmp_path / "events.jsonl").write_bytes(lines(many))
+    (tmp_path / "events.jsonl").write_bytes(lines(events))
     answer = answered(RunReading(tmp_path))
     assert answer["points"] < 20_000 < answer["points_of"]
     for line in answer["lines"]:
@@ -133,13 +133,13 @@ def test_a_long_run_is_thinned_out_to_what_a_screen_shows_and_says_so(tmp_path) 
 
 
 def test_lines_of_many_workers_share_the_points_of_a_chart(tmp_path) -> None:
-    many = [loss(worker, clock, float(clock)) for clock in range(0, 3000, 10) for worker in range(40)]
-    (tmp_path / "events.jsonl").write_bytes(lines(many))
+    events = [loss(worker, clock, float(clock)) for clock in range(0, 3000, 10) for worker in range(40)]
+    (tmp_path / "events.jsonl").write_bytes(lines(events))
     reading = RunReading(tmp_path)
     reading.refresh()
-    made = chart_lines(reading.series, 0.0)
-    assert sum(len(line["clock"]) for line in made if line["chart"] == "loss") < 8_000
-    assert sum(len(line["clock"]) for line in made) < 40_000
+    drawn_lines = chart_lines(reading.series, 0.0)
+    assert sum(len(line["clock"]) for line in drawn_lines if line["chart"] == "loss") < 8_000
+    assert sum(len(line["clock"]) for line in drawn_lines) < 40_000
 
 
 def test_only_the_last_runs_stay_in_memory(tmp_path) -> None:

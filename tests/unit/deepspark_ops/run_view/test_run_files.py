@@ -15,8 +15,8 @@ def run_dir(tmp_path):
 
 
 def test_a_snapshot_has_its_two_files_of_caffe_with_their_sizes(run_dir) -> None:
-    found = snapshot_files(run_dir, "net_iter_5.caffemodel.h5")
-    assert [(file.name, file.kind, file.bytes) for file in found] == [
+    files = snapshot_files(run_dir, "net_iter_5.caffemodel.h5")
+    assert [(file.name, file.kind, file.bytes) for file in files] == [
         ("snapshots/net_iter_5.caffemodel.h5", "caffemodel", 34),
         ("snapshots/net_iter_5.solverstate.h5", "solverstate", 35),
     ]

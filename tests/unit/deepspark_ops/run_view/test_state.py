@@ -14,8 +14,8 @@ def progress_of(events):
 
 
 def airflow(state="running", **tasks):
-    made = {name: TaskState(word, 900.0 if word else None, None, 1) for name, word in tasks.items()}
-    return AirflowRun(state, made)
+    states = {name: TaskState(word, 900.0 if word else None, None, 1) for name, word in tasks.items()}
+    return AirflowRun(state, states)
 
 
 def note(name, status="running", **fields):
@@ -173,8 +173,8 @@ def test_a_task_that_did_its_work_and_that_airflow_has_as_failed_says_both() -> 
         "the task did its work to the end, and Airflow has it as failed all the same: Airflow "
     )
     assert "did not accept its end state, and the log of its API server says why" in error.text
-    again = AirflowRun("failed", {"ingest": TaskState("failed", 950.0, None, 2)})  # the note is of the try before
-    assert state_of(progress_of([]), note("ingest", "finished"), again, exists=True).error.text == NO_MESSAGE
+    second_try = AirflowRun("failed", {"ingest": TaskState("failed", 950.0, None, 2)})  # the note is of the try before
+    assert state_of(progress_of([]), note("ingest", "finished"), second_try, exists=True).error.text == NO_MESSAGE
 
 
 def test_what_is_counted_before_and_after_the_training() -> None:
@@ -185,8 +185,8 @@ def test_what_is_counted_before_and_after_the_training() -> None:
 
 def test_a_run_without_airflow_is_told_by_its_own_files() -> None:
     def state(events, notes=None):
-        found = state_of(progress_of(events), notes or {}, None, exists=True)
-        return found.name, found.is_over
+        run_state = state_of(progress_of(events), notes or {}, None, exists=True)
+        return run_state.name, run_state.is_over
 
     assert state(RUN) == ("running", False)
     assert state([*RUN, FINISHED]) == ("finished", True)

@@ -7,15 +7,15 @@ from deepspark_ops.run_view.thin_out import kept_points, stretch_means
 
 def slow_kept(x, y, n):
     """By stretch, one after the other: first least, first greatest value; both ends; every gap."""
-    kept = {i for i in range(len(y)) if not np.isfinite(y[i])}
-    whole = [i for i in range(len(y)) if np.isfinite(y[i])]
-    kept |= {whole[0], whole[-1]} if whole else set()
+    indices = {i for i in range(len(y)) if not np.isfinite(y[i])}
+    finite = [i for i in range(len(y)) if np.isfinite(y[i])]
+    indices |= {finite[0], finite[-1]} if finite else set()
     for stretch in range(n):
-        inside = [i for i in whole if min(int((x[i] - x[0]) * (n / (x[-1] - x[0]))), n - 1) == stretch]
+        inside = [i for i in finite if min(int((x[i] - x[0]) * (n / (x[-1] - x[0]))), n - 1) == stretch]
         if inside:
-            kept.add(min(inside, key=lambda i: (y[i], i)))
-            kept.add(max(inside, key=lambda i: (y[i], i)))
-    return sorted(kept)
+            indices.add(min(inside, key=lambda i: (y[i], i)))
+            indices.add(max(inside, key=lambda i: (y[i], i)))
+    return sorted(indices)
 
 
 @given(
@@ -34,10 +34,10 @@ def test_a_short_line_stays_as_it_is() -> None:
 
 def test_no_more_points_than_the_screen_needs() -> None:
     x = np.arange(100_000.0)
-    kept = kept_points(x, np.sin(x), 300)
-    assert len(kept) <= 602
-    assert kept[0] == 0
-    assert kept[-1] == 99_999
+    points = kept_points(x, np.sin(x), 300)
+    assert len(points) <= 602
+    assert points[0] == 0
+    assert points[-1] == 99_999
 
 
 def test_a_line_of_nothing_but_gaps_and_one_at_a_single_clock() -> None:

@@ -32,7 +32,7 @@ class FakeModel:
         self.bundle = make_bundle(folder / "bundle", labels=LABELS)
         from deepspark_ops.export.manifest import parse_manifest
 
-        contracts = tuple(one.contract for one in self.form.inputs)
+        contracts = tuple(model_input.contract for model_input in self.form.inputs)
         self.manifest = parse_manifest(self.bundle).model_copy(update={"inputs": contracts})
         self.calls = []
 

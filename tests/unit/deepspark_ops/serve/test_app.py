@@ -29,10 +29,10 @@ def served(tmp_path):
     with ExitStack() as stack:
 
         def serve(*inputs, model=None, limits=None, **options):
-            found = model or FakeModel(tmp_path, *inputs)
-            config = serve_config(found, **options)
+            served_model = model or FakeModel(tmp_path, *inputs)
+            config = serve_config(served_model, **options)
             limits = limits or Limits(100_000, 8, hosts=LOOPBACK_NAMES)
-            app = make_app(Service.of(found, config), config, limits)
+            app = make_app(Service.of(served_model, config), config, limits)
             client = TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
             return stack.enter_context(client)
 
@@ -56,9 +56,11 @@ def test_pictures_arrays_and_base64_get_the_same_rows(served):
         client.post("/v1/predict", files=[("file", ("a.png", PNG)), ("file", ("b.png", PNG))]),
     ]:
         assert (answer.status_code, answer.json()) == (200, {"predictions": [expected, expected]})
-    one = client.post("/v1/predict?top_k=1&scores=false", content=PNG, headers={"content-type": "image/png"}).json()
-    assert one["predictions"][0]["top_classes"] == [1]
-    assert "scores" not in one["predictions"][0]
+    answer_with_top1 = client.post(
+        "/v1/predict?top_k=1&scores=false", content=PNG, headers={"content-type": "image/png"}
+    ).json()
+    assert answer_with_top1["predictions"][0]["top_classes"] == [1]
+    assert "scores" not in answer_with_top1["predictions"][0]
 
 
 def test_an_answer_has_a_warning_of_images_of_another_range(served):
@@ -137,7 +139,7 @@ def test_another_host_or_site_is_refused(served):
     assert client.get("/v1/model", headers={"host": ""}).status_code == 421
 
 
-HERE = "127.0.0.1:8000"
+OWN_HOST = "127.0.0.1:8000"
 
 
 @pytest.mark.parametrize(
@@ -148,16 +150,16 @@ HERE = "127.0.0.1:8000"
         ({"sec-fetch-site": "same-origin"}, 200),
         ({"sec-fetch-site": "none"}, 200),
         ({}, 200),
-        ({"origin": f"http://{HERE}"}, 200),
-        ({"origin": f"https://{HERE}"}, 200),
+        ({"origin": f"http://{OWN_HOST}"}, 200),
+        ({"origin": f"https://{OWN_HOST}"}, 200),
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "http://127.0.0.1:9000"}, 403),
         ({"origin": "null"}, 403),
         ({"origin": ""}, 403),
         ({"origin": "http://evil.example", "host": "evil.example"}, 421),
         ({"origin": "http://evil.example:8000", "host": "evil.example:8000"}, 421),
-        ({"origin": "https://proxy.example", "host": HERE}, 200),
-        ({"origin": "https://proxy.example.evil.example", "host": HERE}, 403),
+        ({"origin": "https://proxy.example", "host": OWN_HOST}, 200),
+        ({"origin": "https://proxy.example.evil.example", "host": OWN_HOST}, 403),
         ({"origin": "https://proxy.example", "host": "PROXY.example"}, 200),
     ],
 )
@@ -170,10 +172,10 @@ def test_what_a_page_of_another_site_sends_is_refused(served, headers, status):
 def test_a_page_elsewhere_does_not_have_the_token(served):
     client = served(limits=Limits(100_000, 8, token="s3cret"))
     foreign = {"origin": "http://evil.example", "host": "evil.example"}
-    asked = {"json": {"instance": BRIGHT.tolist()}}
-    assert client.post("/v1/predict", **asked, headers=foreign).status_code == 401
+    body = {"json": {"instance": BRIGHT.tolist()}}
+    assert client.post("/v1/predict", **body, headers=foreign).status_code == 401
     behind_a_proxy = foreign | {"authorization": "Bearer s3cret"}
-    assert client.post("/v1/predict", **asked, headers=behind_a_proxy).status_code == 200
+    assert client.post("/v1/predict", **body, headers=behind_a_proxy).status_code == 200
 
 
 def test_millions_of_lists_are_refused_before_they_are_read(served, monkeypatch):
@@ -212,17 +214,17 @@ def test_a_full_queue_is_told_to_come_back(served, tmp_path):
     model.answers = held
     client = served(model=model, limits=Limits(100_000, 1))
     answers = []
-    asked = {"json": {"instance": BRIGHT.tolist()}}
-    thread = threading.Thread(target=lambda: answers.append(client.post("/v1/predict", **asked)))
+    body = {"json": {"instance": BRIGHT.tolist()}}
+    thread = threading.Thread(target=lambda: answers.append(client.post("/v1/predict", **body)))
     thread.start()
     assert begun.wait(WAIT_S)
-    refused = client.post("/v1/predict", **asked)
+    refused = client.post("/v1/predict", **body)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert client.get("/health").status_code == 200
     may_go.set()
     thread.join(WAIT_S)
     assert answers[0].status_code == 200
-    assert client.post("/v1/predict", **asked).status_code == 200
+    assert client.post("/v1/predict", **body).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -275,7 +277,7 @@ def test_results_without_classes_have_the_names_of_their_outputs(served, tmp_pat
         "code": np.float32([parts[0][:2] for parts in samples]),
     }
     client = served(model=model)
-    assert [one["task"] for one in client.get("/v1/model").json()["outputs"]] == ["regression", "embedding"]
+    assert [output["task"] for output in client.get("/v1/model").json()["outputs"]] == ["regression", "embedding"]
     answer = client.post("/v1/predict?scores=false", json={"instances": [[1, 2, 3, 4], [0, 5, 0, 0]]})
     assert answer.json()["predictions"] == [{"price": 10.0, "code": [1.0, 2.0]}, {"price": 5.0, "code": [0.0, 5.0]}]
 
@@ -289,10 +291,10 @@ def test_a_map_by_occlusion_of_a_picture(served):
     answer = client.post("/v1/saliency?method=occlusion&class=1", content=png, headers={"content-type": "image/png"})
     assert answer.status_code == 200
     fall = picture[..., 2].mean() / 255 - 184 / 255  # one square over the whole picture, of the rounded mean
-    found = answer.json()
-    assert found["map"] == [[pytest.approx(fall, abs=1e-4)] * 3] * 2
-    assert (found["class_name"], found["score"]) == (LABELS[1], pytest.approx(184 / 255))
-    drawn = cv2.imdecode(np.frombuffer(base64.b64decode(found["picture"]), np.uint8), cv2.IMREAD_COLOR)
+    saliency = answer.json()
+    assert saliency["map"] == [[pytest.approx(fall, abs=1e-4)] * 3] * 2
+    assert (saliency["class_name"], saliency["score"]) == (LABELS[1], pytest.approx(184 / 255))
+    drawn = cv2.imdecode(np.frombuffer(base64.b64decode(saliency["picture"]), np.uint8), cv2.IMREAD_COLOR)
     assert drawn.shape == (2, 3, 3)
     assert 'total{path="/v1/saliency",code="200"} 1' in client.get("/metrics").text
 

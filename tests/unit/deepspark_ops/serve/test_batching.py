@@ -35,23 +35,23 @@ def net():
     return Net()
 
 
-def batcher_of(net, told, **options):
+def batcher_of(net, call_sizes, **options):
     settings = {"batch_size": 4, "wait_s": 0.0, **options}
-    return Batcher(net, **settings, on_call=lambda n_samples, seconds: told.append(n_samples))
+    return Batcher(net, **settings, on_call=lambda n_samples, seconds: call_sizes.append(n_samples))
 
 
 def test_what_waits_goes_together_and_each_gets_its_own(net):
-    told = []
-    batcher = batcher_of(net, told)
+    call_sizes = []
+    batcher = batcher_of(net, call_sizes)
     first = batcher.submit(scalar_samples(1))
     assert net.begun.wait(WAIT_S)
-    others = [batcher.submit(scalar_samples(*numbers)) for numbers in [(2, 3), (4,), (5, 6)]]
+    waiting = [batcher.submit(scalar_samples(*numbers)) for numbers in [(2, 3), (4,), (5, 6)]]
     net.may_go.set()
     assert first.result(WAIT_S)["doubled"].tolist() == [[2]]
-    assert [other.result(WAIT_S)["doubled"].ravel().tolist() for other in others] == [[4, 6], [8], [10, 12]]
+    assert [other.result(WAIT_S)["doubled"].ravel().tolist() for other in waiting] == [[4, 6], [8], [10, 12]]
     assert net.calls == [[1], [2, 3, 4], [5, 6]]  # 2 + 1 + 2 samples do not fit into 4
     batcher.close()
-    assert told == [1, 3, 2]
+    assert call_sizes == [1, 3, 2]
 
 
 def test_requests_whose_samples_must_not_meet_go_one_by_one(net):
@@ -68,8 +68,8 @@ def test_requests_whose_samples_must_not_meet_go_one_by_one(net):
 def test_a_request_waits_for_others_but_not_for_ever(net):
     net.may_go.set()
     batcher = batcher_of(net, [], wait_s=WAIT_S)
-    one, other = batcher.submit(scalar_samples(1, 2)), batcher.submit(scalar_samples(3, 4))
-    assert one.result(WAIT_S / 2)["doubled"].ravel().tolist() == [2, 4]  # the batch is full, so nobody waits longer
+    first, other = batcher.submit(scalar_samples(1, 2)), batcher.submit(scalar_samples(3, 4))
+    assert first.result(WAIT_S / 2)["doubled"].ravel().tolist() == [2, 4]  # the batch is full, so nobody waits longer
     assert other.result(WAIT_S)["doubled"].ravel().tolist() == [6, 8]
     assert net.calls == [[1, 2, 3, 4]]
     batcher.close()

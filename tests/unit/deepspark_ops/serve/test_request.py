@@ -30,8 +30,8 @@ def test_arrays_become_what_is_stored():
     assert (stored.dtype, stored.shape) == (np.uint8, (3, 2, 3))
     for channel, row, column in np.ndindex(stored.shape):
         assert stored[channel, row, column] == RGB[row, column, 2 - channel]
-    ((one,),) = samples_of_json(b'{"instance": [1, 2.5, 3, 4e0]}', NUMBERS)
-    assert (one.dtype, one.tolist()) == (np.float32, [1, 2.5, 3, 4])
+    ((sample,),) = samples_of_json(b'{"instance": [1, 2.5, 3, 4e0]}', NUMBERS)
+    assert (sample.dtype, sample.tolist()) == (np.float32, [1, 2.5, 3, 4])
 
 
 def test_encoded_images_and_pictures_are_decoded_and_resized_as_at_ingestion():
@@ -46,10 +46,10 @@ def test_encoded_images_and_pictures_are_decoded_and_resized_as_at_ingestion():
 
 def test_several_inputs_are_an_object_of_each():
     form = BundleForm((image_input("left"), number_input("right", (-1, 2))))
-    ((left, right),) = samples_of_json(
+    ((left_value, right),) = samples_of_json(
         json.dumps({"instances": [{"right": [1, 2], "left": RGB.tolist()}]}).encode(), form
     )
-    assert (left.shape, right.tolist()) == ((3, 2, 3), [1, 2])
+    assert (left_value.shape, right.tolist()) == ((3, 2, 3), [1, 2])
     status, text = refusal_of({"instances": [{"left": RGB.tolist()}]}, form)
     assert status == 422
     assert text.startswith('instances[0]: found an object with keys left, expected an object with "left": uint8 of')
@@ -83,9 +83,9 @@ EXPECTED = 'expected uint8 of shape (2, 3, 3) (H, W, C, RGB) or {"b64": "..."} o
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(request_, status, text):
-    found = refusal_of(request_, IMAGES)
-    assert found[0] == status
-    assert text in found[1]
+    refusal = refusal_of(request_, IMAGES)
+    assert refusal[0] == status
+    assert text in refusal[1]
 
 
 def test_numbers_must_be_finite_and_of_the_shape():

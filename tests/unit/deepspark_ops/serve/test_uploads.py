@@ -32,7 +32,7 @@ class Client:
         return await asyncio.wait_for(self.reading, WAIT_S)
 
 
-async def taken():
+async def enter_and_leave():
     """Let every reader take what was sent."""
     for _ in range(10):
         await asyncio.sleep(0)
@@ -89,7 +89,7 @@ def test_the_slowest_of_a_crowded_address_makes_room():
         fast.send(b"x" * 50)
         slow.send(b"x")
         other.send(b"")
-        await taken()
+        await enter_and_leave()
         new = Client().begin(held)
         with pytest.raises(RequestRefused, match="other requests of the same client needed the room") as caught:
             await slow.answer()
@@ -104,9 +104,9 @@ def test_where_all_are_many_the_address_with_most_makes_room():
     async def run():
         held = uploads(max_uploads=4)
         clients = [Client(address).begin(held) for address in ("a", "b", "b", "c")]
-        await taken()
+        await enter_and_leave()
         new = Client("d").begin(held)
-        await taken()
+        await enter_and_leave()
         is_over = [client.reading.done() for client in clients]
         for client in (*clients, new):
             client.send(b"", more=False)

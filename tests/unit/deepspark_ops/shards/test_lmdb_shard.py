@@ -22,12 +22,12 @@ def test_plain_lmdb_and_datum_read_what_was_written(tmp_path):
     assert write_lmdb_shard(tmp_path / "a.lmdb", random_records(120)) == 120
     with lmdb.open(str(tmp_path / "a.lmdb"), readonly=True, lock=False) as environment:
         with environment.begin() as transaction:
-            found = [(key, caffe_pb2.Datum.FromString(value)) for key, value in transaction.cursor()]
-    assert [key for key, _ in found] == sorted(key for key, _ in found)
-    assert found[7][0] == b"00000007_dir/7.jpg"
+            entries = [(key, caffe_pb2.Datum.FromString(value)) for key, value in transaction.cursor()]
+    assert [key for key, _ in entries] == sorted(key for key, _ in entries)
+    assert entries[7][0] == b"00000007_dir/7.jpg"
     for i, (key, expected) in enumerate(random_records(120)):
-        assert found[i] == (key, caffe_pb2.Datum.FromString(expected))
-    datum = found[3][1]
+        assert entries[i] == (key, caffe_pb2.Datum.FromString(expected))
+    datum = entries[3][1]
     assert (datum.channels, datum.height, datum.width, datum.label, datum.encoded) == (3, 8, 8, 3, False)
 
 
@@ -55,7 +55,7 @@ def test_no_records_leave_no_shard_not_even_an_old_one(tmp_path):
 
 def test_failure_keeps_the_old_shard(tmp_path):
     write_lmdb_shard(tmp_path / "a.lmdb", random_records(3))
-    before = sha256_of_file(tmp_path / "a.lmdb" / "data.mdb")
+    old_digest = sha256_of_file(tmp_path / "a.lmdb" / "data.mdb")
 
     def failing():
         yield from random_records(1)
@@ -65,7 +65,7 @@ def test_failure_keeps_the_old_shard(tmp_path):
     with pytest.raises(DataError, match="source broke"):
         write_lmdb_shard(tmp_path / "a.lmdb", failing())
     assert [path.name for path in tmp_path.iterdir()] == ["a.lmdb"]
-    assert sha256_of_file(tmp_path / "a.lmdb" / "data.mdb") == before
+    assert sha256_of_file(tmp_path / "a.lmdb" / "data.mdb") == old_digest
 
 
 def test_keys_out_of_order_are_refused(tmp_path):
@@ -92,9 +92,9 @@ def test_long_names_fit_into_a_key():
 @pytest.mark.parametrize("together", [1, 7, 64, 300])
 def test_blocks_of_any_size_give_the_same_bytes(tmp_path, monkeypatch, together):
     monkeypatch.setattr(lmdb_shard, "_COMMIT_BYTES", 40_000)  # within blocks, and at their ends
-    made = list(random_records(300, (3, 40, 40)))
-    write_lmdb_shard(tmp_path / "one.lmdb", made)
-    blocks = [made[start : start + together] for start in range(0, 300, together)]
+    records = list(random_records(300, (3, 40, 40)))
+    write_lmdb_shard(tmp_path / "one.lmdb", records)
+    blocks = [records[start : start + together] for start in range(0, 300, together)]
     assert lmdb_shard.write_lmdb_blocks(tmp_path / "blocks.lmdb", blocks) == 300
-    one, many = ((tmp_path / f"{name}.lmdb" / "data.mdb").read_bytes() for name in ("one", "blocks"))
-    assert one == many
+    unblocked, blocked = ((tmp_path / f"{name}.lmdb" / "data.mdb").read_bytes() for name in ("one", "blocks"))
+    assert unblocked == blocked

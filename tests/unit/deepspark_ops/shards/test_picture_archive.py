@@ -57,17 +57,17 @@ def test_an_entry_that_is_none_of_ours_is_not_read(tmp_path: Path) -> None:
 
 def test_a_small_picture_keeps_every_pixel() -> None:
     picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-    found = small_picture(picture, 112)
-    assert found.media_type == "image/png"
-    np.testing.assert_array_equal(decoded(found), picture)
+    encoded_picture = small_picture(picture, 112)
+    assert encoded_picture.media_type == "image/png"
+    np.testing.assert_array_equal(decoded(encoded_picture), picture)
     np.testing.assert_array_equal(decoded(encoded(picture)), picture)
 
 
 @pytest.mark.parametrize(("shape", "expected"), [((80, 160, 3), (56, 112, 3)), ((100, 90), (100, 90))])
 def test_a_large_picture_is_a_photograph_that_fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    found = small_picture(np.full(shape, 90, np.uint8), 112)
-    assert found.media_type == "image/jpeg"
-    assert decoded(found).shape == expected
+    encoded = small_picture(np.full(shape, 90, np.uint8), 112)
+    assert encoded.media_type == "image/jpeg"
+    assert decoded(encoded).shape == expected
 
 
 def test_a_stored_sample_is_a_picture_if_it_has_the_shape_of_one() -> None:

@@ -96,11 +96,11 @@ def test_every_piece_of_every_shard_is_what_was_written(split):
 
 def test_shards_are_read_in_any_order_with_few_files_open(split):
     with open_dataset(split) as dataset:
-        before = len(os.listdir("/proc/self/fd"))
+        n_open_files = len(os.listdir("/proc/self/fd"))
         for shard in (5, 0, 4, 1, 3, 2, 5, 0):
             assert dataset.read(shard, 1, 1)[0][0, 0, 0, 0] == sum(SIZES[:shard]) + 1
-        assert len(os.listdir("/proc/self/fd")) - before <= 4
-    assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) - n_open_files <= 4
+    assert len(os.listdir("/proc/self/fd")) == n_open_files
 
 
 def test_nothing_is_opened_before_the_first_read(split):
@@ -161,8 +161,8 @@ def test_changed_byte_is_found(split):
     shard = split / read_manifest(split).shards[3].file
     data = shard / "data.mdb" if shard.is_dir() else shard
     content = bytearray(data.read_bytes())
-    place = content.rindex(bytes(image_of(13))) if shard.is_dir() else len(content) - 1
-    content[place] ^= 1
+    offset = content.rindex(bytes(image_of(13))) if shard.is_dir() else len(content) - 1
+    content[offset] ^= 1
     data.write_bytes(content)
     with pytest.raises(DataError, match=rf"{data}: SHA-256 is .*, the manifest says .*; rerun task \"ingest\""):
         verify(split)
@@ -245,7 +245,7 @@ def test_damaged_manifests_give_one_error_with_file_and_remedy_or_the_same_facts
     split = make_split(tmp_path / "train", "lmdb")
     path = split_manifest_path(split)
     content = path.read_bytes()
-    whole = verify(split)
+    original = verify(split)
     generator = random.Random(13)
     refusals = []
     for _ in range(150):
@@ -257,13 +257,13 @@ def test_damaged_manifests_give_one_error_with_file_and_remedy_or_the_same_facts
             )
         path.write_bytes(bytes(damaged))
         try:
-            found = verify(split)
+            manifest = verify(split)
         except DataError as error:
             refusals.append(str(error))
         else:
             # Source, recipe, names and rejections are not of the samples.
-            assert (found.sample_shape, found.n_samples, found.n_classes) == (SHAPE, 21, 4)
-            assert [(s.file, s.n_samples) for s in found.shards] == [(s.file, s.n_samples) for s in whole.shards]
+            assert (manifest.sample_shape, manifest.n_samples, manifest.n_classes) == (SHAPE, 21, 4)
+            assert [(s.file, s.n_samples) for s in manifest.shards] == [(s.file, s.n_samples) for s in original.shards]
     assert len(refusals) > 75
     assert [text for text in refusals if str(split) not in text or 'run task "ingest"' not in text] == []
 

@@ -30,7 +30,7 @@ WITHOUT_RANGE = replace(RECORDS, pixel_range=None)
 
 def archive(version: int, sums: np.ndarray) -> bytes:
     """Return the file of ``WITHOUT_RANGE`` as the format is described, made by zipfile and NumPy's own format alone."""
-    told = json.dumps({"findings": [["alpha", 1, "alpha is dropped"]], "counts": {"alpha": 1, "cmyk": 4}})
+    findings_json = json.dumps({"findings": [["alpha", 1, "alpha is dropped"]], "counts": {"alpha": 1, "cmyk": 4}})
     arrays = {
         "format_version": np.array(version),
         "names": np.frombuffer(b"a/1.pngb/\xe9.png", np.uint8),
@@ -41,7 +41,7 @@ def archive(version: int, sums: np.ndarray) -> bytes:
         "repeats": np.array([0, 1], np.int32),
         "sums": sums,
         "looks": np.array([[0, 480, 640, 101.5, 33.25]]),
-        "told": np.frombuffer(told.encode(), np.uint8),
+        "told": np.frombuffer(findings_json.encode(), np.uint8),
     }
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
@@ -52,9 +52,9 @@ def archive(version: int, sums: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def check_equal(found: ShardRecords, records: ShardRecords) -> None:
+def check_equal(read: ShardRecords, records: ShardRecords) -> None:
     for name, expected in vars(records).items():
-        value = getattr(found, name)
+        value = getattr(read, name)
         if isinstance(expected, np.ndarray):
             assert value.dtype == expected.dtype, name
             np.testing.assert_array_equal(value, expected, name)

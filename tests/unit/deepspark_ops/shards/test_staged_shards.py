@@ -33,30 +33,35 @@ def dataset(request, store, tmp_path) -> StorePath:
 
 
 def test_what_is_written_into_a_store_is_what_the_disk_gets(dataset, store, tmp_path):
-    here = {str(path.relative_to(tmp_path / "here")): path for path in (tmp_path / "here").rglob("*") if path.is_file()}
-    here.pop("train/files.txt", None)
-    there = {name: store / "b" / "set" / name for name in dataset.entries(is_deep=True)}
-    assert set(here) <= set(there)
-    for name in set(here) - {"dataset.json", *(name for name in here if name.startswith("train/manifest-"))}:
-        assert there[name].read_bytes() == here[name].read_bytes()
-    times = {name: path.stat().st_mtime_ns for name, path in there.items()}
+    local_files = {
+        str(path.relative_to(tmp_path / "here")): path for path in (tmp_path / "here").rglob("*") if path.is_file()
+    }
+    local_files.pop("train/files.txt", None)
+    store_files = {name: store / "b" / "set" / name for name in dataset.entries(is_deep=True)}
+    assert set(local_files) <= set(store_files)
+    for name in set(local_files) - {
+        "dataset.json",
+        *(name for name in local_files if name.startswith("train/manifest-")),
+    }:
+        assert store_files[name].read_bytes() == local_files[name].read_bytes()
+    times = {name: path.stat().st_mtime_ns for name, path in store_files.items()}
     assert max(times, key=times.__getitem__) == "dataset.json"
 
 
 def test_samples_are_those_of_the_disk(dataset, tmp_path):
-    with open_dataset(dataset / "train") as there, open_dataset(tmp_path / "here" / "train") as here:
-        assert [shard.n_samples for shard in there.shards] == [4] * 5
+    with open_dataset(dataset / "train") as staged, open_dataset(tmp_path / "here" / "train") as local:
+        assert [shard.n_samples for shard in staged.shards] == [4] * 5
         for shard in range(5):
-            for found, expected in zip(there.read(shard, 1, 3), here.read(shard, 1, 3), strict=True):
-                np.testing.assert_array_equal(found, expected)
-        assert "s3://b/set/train/train-00000" in there.sample_name(0, 2)
+            for array, expected in zip(staged.read(shard, 1, 3), local.read(shard, 1, 3), strict=True):
+                np.testing.assert_array_equal(array, expected)
+        assert "s3://b/set/train/train-00000" in staged.sample_name(0, 2)
 
 
 def test_all_shards_come_ahead_where_there_is_room(dataset):
     manifest = verify(dataset / "train")
     use_staging(Staging(staging.staging().folder.with_name("other")))
-    with open_dataset(dataset / "train") as there:
-        there.read(2, 0, 1)
+    with open_dataset(dataset / "train") as staged:
+        staged.read(2, 0, 1)
         copies = staging.staging()
         wait_until(lambda: all(copies.has(shard.sha256) for shard in manifest.shards), "all copies")
 
@@ -66,13 +71,13 @@ def test_where_there_is_little_room_one_comes_ahead_and_old_ones_go(dataset):
     largest = max(shard.n_bytes for shard in manifest.shards)
     copies = Staging(staging.staging().folder.with_name("other"), n_bytes=int(largest * 2.5))
     use_staging(copies)
-    with open_dataset(dataset / "train") as there:
-        there._source(0)
+    with open_dataset(dataset / "train") as staged:
+        staged._source(0)
         wait_until(lambda: copies.has(manifest.shards[1].sha256), "the next copy")
-        there.close()
+        staged.close()
         for shard in range(5):
-            there.read(shard, 0, 4)
-            there.close()
+            staged.read(shard, 0, 4)
+            staged.close()
     assert copies.has(manifest.shards[4].sha256)
     assert sum(copies.has(shard.sha256) for shard in manifest.shards) <= 2
 
@@ -82,9 +87,9 @@ def test_an_epoch_of_few_mixed_shards_fetches_each_about_once(store, tmp_path, n
     """Readers take pieces in turns, as the workers of a host do."""
     (store / "b").mkdir()
     source = write_images(tmp_path / "d", 64)
-    there = data_path("s3://b/many")
-    ingest(IngestConfig(source=source, output=there, test_fraction=0.0, samples_per_shard=4), tmp_path / "work")
-    manifest = verify(there / "train", digests=False)
+    store_folder = data_path("s3://b/many")
+    ingest(IngestConfig(source=source, output=store_folder, test_fraction=0.0, samples_per_shard=4), tmp_path / "work")
+    manifest = verify(store_folder / "train", digests=False)
     assert len(manifest.shards) == 16
     room = int(max(shard.n_bytes for shard in manifest.shards) * 7.5)
 
@@ -92,7 +97,7 @@ def test_an_epoch_of_few_mixed_shards_fetches_each_about_once(store, tmp_path, n
         use_staging(Staging(tmp_path / f"copies{mixed_shards}", room))
         order = DatasetOrder((4,) * 16, "shuffled", 1, 1, mixed_shards)
         leases = DataLeases("train", order)
-        readers = [open_dataset(there / "train") for _ in range(n_readers)]
+        readers = [open_dataset(store_folder / "train") for _ in range(n_readers)]
         fetched.taken()
         for number in range(64 * n_epochs):
             lease, reader = leases.lease(0), readers[number % n_readers]
@@ -131,8 +136,8 @@ def test_damage_in_the_store_is_found(dataset, store):
     data.write_bytes(content)
     use_staging(Staging(staging.staging().folder.with_name("other")))
     assert verify(dataset / "train", digests=None) == manifest  # sizes are right
-    with open_dataset(dataset / "train") as there, pytest.raises(DataError, match="SHA-256 is"):
-        there.read(3, 0, 1)
+    with open_dataset(dataset / "train") as staged, pytest.raises(DataError, match="SHA-256 is"):
+        staged.read(3, 0, 1)
     data.write_bytes(content[:-1])
     with pytest.raises(DataError, match=r"manifest says .* bytes, found"):
         verify(dataset / "train", digests=None)
@@ -149,5 +154,5 @@ def test_another_ingestion_takes_away_what_it_no_longer_names(dataset, store, tm
     (version / "dataset.json").unlink()
     remove_unnamed(dataset)
     named = {shard.file for shard in read_manifest(store / "b/set/train").shards}
-    there = {name.split("/")[1] for name in dataset.entries(is_deep=True) if name.endswith((".mdb", ".h5"))}
-    assert there == named
+    file_names = {name.split("/")[1] for name in dataset.entries(is_deep=True) if name.endswith((".mdb", ".h5"))}
+    assert file_names == named

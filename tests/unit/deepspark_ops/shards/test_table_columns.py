@@ -8,7 +8,7 @@ from deepspark_ops.shards.table_columns import FeatureColumn, TableColumns
 
 
 def columns(**changes) -> TableColumns:
-    given = {
+    fields = {
         "features": (FeatureColumn(name="a"), FeatureColumn(name="v", width=2)),
         "labels": ("y",),
         "label_kind": "class",
@@ -17,7 +17,7 @@ def columns(**changes) -> TableColumns:
         "mean": (10.0, -1.0, 0.5),
         "std": (2.0, 4.0, 1.0),
     }
-    return TableColumns(**{**given, **changes})
+    return TableColumns(**{**fields, **changes})
 
 
 VALUES = np.array([[12.0, 3.0, np.nan], [np.nan, -1.0, 2.5]])
@@ -33,17 +33,17 @@ VALUES = np.array([[12.0, 3.0, np.nan], [np.nan, -1.0, 2.5]])
     ],
 )
 def test_missing_values_are_filled_and_the_rest_standardised(changes, expected):
-    found = columns(**changes).apply(VALUES.astype(np.float32))
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, np.float32(expected))
+    applied = columns(**changes).apply(VALUES.astype(np.float32))
+    assert applied.dtype == np.float32
+    np.testing.assert_array_equal(applied, np.float32(expected))
 
 
 def test_many_rows_are_what_numpy_gives_in_one_piece():
     rng = np.random.default_rng(0)
     values = rng.normal((1e6, 0.0, -3.0), (2.0, 1e-3, 5.0), (200_000, 3))
     mean, std = values.mean(axis=0), values.std(axis=0)
-    found = columns(mean=tuple(mean), std=tuple(std)).apply(values)
-    np.testing.assert_allclose(found, (values - mean) / std, rtol=1e-6, atol=1e-7)
+    applied = columns(mean=tuple(mean), std=tuple(std)).apply(values)
+    np.testing.assert_allclose(applied, (values - mean) / std, rtol=1e-6, atol=1e-7)
 
 
 def test_names_and_numbers_must_agree():

@@ -13,9 +13,9 @@ from tests.unit.deepspark_ops.simulation.test_report import RUNS, simulation_rep
 
 def test_curves_are_means_with_the_range_of_the_seeds() -> None:
     (_, four, *_) = simulation_report(RUNS).groups
-    found = mean_curve(four, lambda point: float(point.clock))
-    assert found[2] == pytest.approx((200, 0.81, 0.80, 0.82))
-    assert found[1] == pytest.approx((100, 0.7, 0.6, 0.8))
+    curve = mean_curve(four, lambda point: float(point.clock))
+    assert curve[2] == pytest.approx((200, 0.81, 0.80, 0.82))
+    assert curve[1] == pytest.approx((100, 0.7, 0.6, 0.8))
 
 
 def test_a_run_that_failed_early_shortens_the_curve() -> None:

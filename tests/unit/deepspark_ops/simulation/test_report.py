@@ -39,16 +39,16 @@ def simulation_report(results: list[VirtualResult], **options: object) -> Simula
 def test_the_target_is_a_point_below_one_worker() -> None:
     assert choose_target(RUNS) == pytest.approx(0.80)
     assert choose_target(RUNS[2:]) == pytest.approx(0.81)  # of the best, without one worker
-    losses = [one.model_copy(update={"figure": "loss"}) for one in RUNS]
+    losses = [run.model_copy(update={"figure": "loss"}) for run in RUNS]
     assert choose_target(losses[2:]) == pytest.approx(0.303)
     assert choose_target([RUNS[-1]]) is None
 
 
 def test_groups_are_means_over_seeds() -> None:
-    alone, four, eight, sync = simulation_report(RUNS, target=0.8).groups
-    assert (alone.strategy, alone.workers, alone.speedup) == ("single_worker", 1, 1.0)
+    single, four, eight, sync = simulation_report(RUNS, target=0.8).groups
+    assert (single.strategy, single.workers, single.speedup) == ("single_worker", 1, 1.0)
     assert (four.accuracy, four.lowest, four.highest) == pytest.approx((0.81, 0.80, 0.82))
-    assert alone.time_to_target == 10.0
+    assert single.time_to_target == 10.0
     assert four.time_to_target == pytest.approx((2.5 + 1.25) / 2)
     assert four.speedup == pytest.approx(10.0 / 1.875)
     assert eight.time_to_target is None, "one seed did not reach it"
@@ -59,21 +59,21 @@ def test_groups_are_means_over_seeds() -> None:
 def test_table_and_page_tell_the_same_of_a_group() -> None:
     first = result("easgd", 4, 1, [0.1], bytes=2_000_000, comm_period=1, staleness=2.0, center_load=0.5)
     second = result("easgd", 4, 2, [0.1], bytes=4_000_000, staleness=4.0, exchange_share=0.25)
-    found = simulation_report([first, second])
-    (group,) = found.groups
+    report = simulation_report([first, second])
+    (group,) = report.groups
     assert (group.bytes, group.comm_period, group.staleness) == (3_000_000, 3, 3.0)
     assert (group.center_load, group.exchange_share) == (0.5, 0.25)
     console = Console(width=160)
     with console.capture() as shown:
-        console.print(simulation_view(found))
+        console.print(simulation_view(report))
     assert "2.9 MiB" in shown.get()
-    assert '<td class="number">2.9 MiB</td>' in render_page(found)
+    assert '<td class="number">2.9 MiB</td>' in render_page(report)
 
 
 def test_a_log_has_a_line_of_a_group() -> None:
-    found = simulation_report(RUNS, target=0.8)
-    alone, four, eight, sync = (group_line(found, group) for group in found.groups)
-    assert alone == "one worker: accuracy 81.00 % (80.00 % to 82.00 %), 10 s of virtual time, 10 s to 80.00 %"
+    report = simulation_report(RUNS, target=0.8)
+    single, four, eight, sync = (group_line(report, group) for group in report.groups)
+    assert single == "one worker: accuracy 81.00 % (80.00 % to 82.00 %), 10 s of virtual time, 10 s to 80.00 %"
     assert four.startswith("easgd, 4 workers, tau 3: accuracy 81.00 % (80.00 % to 82.00 %), 2.5 s of virtual time")
     assert four.endswith(" to 80.00 %, 5.33 times as fast as one worker")
     assert eight.endswith("1.25 s of virtual time"), eight
@@ -105,9 +105,9 @@ def test_more_workers_must_pay() -> None:
 
 
 def test_nothing_reaches_a_target_that_is_too_high() -> None:
-    found = simulation_report(RUNS, target=0.99)
-    assert found.advice[0].reason == "nothing with several workers reached 99.00 %"
-    assert all(group.time_to_target is None for group in found.groups)
+    report = simulation_report(RUNS, target=0.99)
+    assert report.advice[0].reason == "nothing with several workers reached 99.00 %"
+    assert all(group.time_to_target is None for group in report.groups)
 
 
 def test_runs_without_tests_tell_nothing() -> None:

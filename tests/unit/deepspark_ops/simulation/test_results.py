@@ -33,9 +33,9 @@ def virtual_run_config(**changes: Any) -> VirtualRunConfig:
 
 
 def test_a_result_is_read_as_written(tmp_path: Path) -> None:
-    found = result("easgd", 4, 1, [0.1, 0.5])
-    write_result(tmp_path / "a.json", found)
-    assert read_result(tmp_path / "a.json") == found
+    written = result("easgd", 4, 1, [0.1, 0.5])
+    write_result(tmp_path / "a.json", written)
+    assert read_result(tmp_path / "a.json") == written
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format_version": 1}', '{"format_version": 0, "result": {}}'])
@@ -46,49 +46,53 @@ def test_a_damaged_result_is_none(text: str, tmp_path: Path) -> None:
 
 
 def test_whatever_changes_a_run_changes_its_file(tmp_path: Path) -> None:
-    own = result_file(tmp_path, virtual_run_config(), "inputs")
-    assert own.name.startswith("easgd-w4-s3-")
-    assert result_file(tmp_path, virtual_run_config(result=Path("y"), solver=Path("copy.prototxt")), "inputs") == own
-    others = [
+    own_file = result_file(tmp_path, virtual_run_config(), "inputs")
+    assert own_file.name.startswith("easgd-w4-s3-")
+    assert (
+        result_file(tmp_path, virtual_run_config(result=Path("y"), solver=Path("copy.prototxt")), "inputs") == own_file
+    )
+    changes = [
         {"network": "1gbit,1ms"},
         {"step_ms": 40.0},
         {"overrides": "base_lr: 1"},
         {"stragglers": 0.1},
         {"seed": 4},
     ]
-    files = {result_file(tmp_path, virtual_run_config(**one), "inputs") for one in others} | {
+    files = {result_file(tmp_path, virtual_run_config(**fields), "inputs") for fields in changes} | {
         result_file(tmp_path, virtual_run_config(), "b")
     }
     assert len(files) == 6
-    assert own not in files
+    assert own_file not in files
 
 
 def test_a_changed_default_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = result_file(tmp_path, virtual_run_config(), "inputs")
-    given = result_file(tmp_path, virtual_run_config(moving_rate=0.4), "inputs")
+    default_file = result_file(tmp_path, virtual_run_config(), "inputs")
+    file_of_rate = result_file(tmp_path, virtual_run_config(moving_rate=0.4), "inputs")
     of_sync = result_file(tmp_path, virtual_run_config(strategy="sync"), "inputs")
     with monkeypatch.context() as patched:
         patched.setattr(Elastic, "default_moving_rate", lambda _strategy, _n_workers: 0.25)
-        assert result_file(tmp_path, virtual_run_config(), "inputs") != own
-        assert result_file(tmp_path, virtual_run_config(moving_rate=0.4), "inputs") == given
+        assert result_file(tmp_path, virtual_run_config(), "inputs") != default_file
+        assert result_file(tmp_path, virtual_run_config(moving_rate=0.4), "inputs") == file_of_rate
     with monkeypatch.context() as patched:
         patched.setattr(rate_scale, "LONG_WARMUP_FRACTION", 0.2)
-        assert result_file(tmp_path, virtual_run_config(), "inputs") != own
+        assert result_file(tmp_path, virtual_run_config(), "inputs") != default_file
     with monkeypatch.context() as patched:
         patched.setattr(measured_rates, "SHARE", 0.25)
-        assert result_file(tmp_path, virtual_run_config(), "inputs") != own
+        assert result_file(tmp_path, virtual_run_config(), "inputs") != default_file
         assert result_file(tmp_path, virtual_run_config(strategy="sync"), "inputs") == of_sync
-    assert result_file(tmp_path, virtual_run_config(), "inputs") == own
+    assert result_file(tmp_path, virtual_run_config(), "inputs") == default_file
 
 
 def test_a_changed_net_or_dataset_is_another_input(tmp_path: Path) -> None:
-    before = digest_of_inputs(virtual_run_config(dataset=tmp_path))
+    old_digest = digest_of_inputs(virtual_run_config(dataset=tmp_path))
     put_manifest_text(tmp_path, "train", "1")
     first = digest_of_inputs(virtual_run_config(dataset=tmp_path))
     put_manifest_text(tmp_path, "train", "2")
-    assert len({before, first, digest_of_inputs(virtual_run_config(dataset=tmp_path))}) == 3
+    assert len({old_digest, first, digest_of_inputs(virtual_run_config(dataset=tmp_path))}) == 3
     assert (
-        digest_of_inputs(virtual_run_config()) == before != digest_of_inputs(virtual_run_config(overrides="gamma: 3"))
+        digest_of_inputs(virtual_run_config())
+        == old_digest
+        != digest_of_inputs(virtual_run_config(overrides="gamma: 3"))
     )
 
 

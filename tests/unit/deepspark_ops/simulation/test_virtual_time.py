@@ -13,16 +13,16 @@ from deepspark_ops.simulation.virtual_time import VirtualTime, WorkerDied, Worke
 
 def test_the_earliest_goes_first_and_equal_times_go_by_number() -> None:
     time = VirtualTime(3)
-    seen: list[tuple[float, int]] = []
+    moments: list[tuple[float, int]] = []
 
     def work(worker: int) -> None:
-        own = WorkerTime(time, worker)
+        worker_time = WorkerTime(time, worker)
         for _ in range(3):
-            own.sleep((2.0, 1.0, 2.0)[worker])
-            seen.append((own.now(), worker))
+            worker_time.sleep((2.0, 1.0, 2.0)[worker])
+            moments.append((worker_time.now(), worker))
 
     time.run([partial(work, worker) for worker in range(3)])
-    assert seen == [(1, 1), (2, 0), (2, 1), (2, 2), (3, 1), (4, 0), (4, 2), (6, 0), (6, 2)]
+    assert moments == [(1, 1), (2, 0), (2, 1), (2, 2), (3, 1), (4, 0), (4, 2), (6, 0), (6, 2)]
     assert time.now() == 6.0
 
 
@@ -30,9 +30,9 @@ def test_a_moment_that_has_passed_is_now() -> None:
     time = VirtualTime(1)
 
     def work() -> None:
-        own = WorkerTime(time, 0)
-        own.until(5.0)
-        own.until(3.0)
+        worker_time = WorkerTime(time, 0)
+        worker_time.until(5.0)
+        worker_time.until(3.0)
 
     time.run([work])
     assert time.now() == 5.0
@@ -61,13 +61,13 @@ def test_a_worker_dies_when_its_time_has_come(is_asleep: bool) -> None:
     died: list[float] = []
 
     def work() -> None:
-        own = WorkerTime(time, 0, [4.0, 5.0, 20.0])
+        worker_time = WorkerTime(time, 0, [4.0, 5.0, 20.0])
         for _ in range(2):
             with pytest.raises(WorkerDied):
-                own.until_woken() if is_asleep else own.until(30.0)
-            died.append(own.now())
-            own.pause(3.0)  # who is dead does not die again
-            own.until(10.0)
+                worker_time.until_woken() if is_asleep else worker_time.until(30.0)
+            died.append(worker_time.now())
+            worker_time.pause(3.0)  # who is dead does not die again
+            worker_time.until(10.0)
 
     time.run([work, lambda: WorkerTime(time, 1).until(1.0)])
     assert died == [4.0, 20.0]
@@ -75,11 +75,11 @@ def test_a_worker_dies_when_its_time_has_come(is_asleep: bool) -> None:
 
 def test_a_thread_that_fails_stops_the_others() -> None:
     time = VirtualTime(2)
-    after: list[float] = []
+    later_moments: list[float] = []
 
     def work() -> None:
         WorkerTime(time, 0).until(100.0)
-        after.append(time.now())
+        later_moments.append(time.now())
 
     def fail() -> None:
         msg = "the disk is full"
@@ -87,7 +87,7 @@ def test_a_thread_that_fails_stops_the_others() -> None:
 
     with pytest.raises(OSError, match="the disk is full"):
         time.run([work, fail])
-    assert not after
+    assert not later_moments
 
 
 def test_workers_that_wait_for_each_other_for_good_are_an_error() -> None:
@@ -99,36 +99,38 @@ def test_workers_that_wait_for_each_other_for_good_are_an_error() -> None:
 
 def test_a_thread_beside_a_worker_shares_its_time() -> None:
     time = VirtualTime(2)
-    seen: list[tuple[float, str]] = []
+    moments: list[tuple[float, str]] = []
 
     def work() -> None:
-        own = WorkerTime(time, 0)
-        with own.thread() as thread:
-            beside = thread.submit(lambda: [own.sleep(3.0), seen.append((own.now(), "beside"))] and "its result")
-            own.sleep(2.0)
-            seen.append((own.now(), "worker"))
-            assert beside.result() == "its result"
-            assert own.now() == 3.0
-            thread.submit(own.sleep, 4.0)
-        assert own.now() == 7.0  # the end of the thread
+        worker_time = WorkerTime(time, 0)
+        with worker_time.thread() as thread:
+            future = thread.submit(
+                lambda: [worker_time.sleep(3.0), moments.append((worker_time.now(), "beside"))] and "its result"
+            )
+            worker_time.sleep(2.0)
+            moments.append((worker_time.now(), "worker"))
+            assert future.result() == "its result"
+            assert worker_time.now() == 3.0
+            thread.submit(worker_time.sleep, 4.0)
+        assert worker_time.now() == 7.0  # the end of the thread
 
     def other() -> None:
         WorkerTime(time, 1).until(3.0)
-        seen.append((time.now(), "other"))
+        moments.append((time.now(), "other"))
 
     time.run([work, other])
-    assert seen == [(2.0, "worker"), (3.0, "other"), (3.0, "beside")]
+    assert moments == [(2.0, "worker"), (3.0, "other"), (3.0, "beside")]
 
 
 def test_the_error_of_a_thread_beside_a_worker_is_the_workers() -> None:
     time = VirtualTime(1)
 
     def work() -> None:
-        own = WorkerTime(time, 0, [2.0])
-        beside = own.thread().submit(own.sleep, 5.0)
-        own.sleep(1.0)
+        worker_time = WorkerTime(time, 0, [2.0])
+        future = worker_time.thread().submit(worker_time.sleep, 5.0)
+        worker_time.sleep(1.0)
         with pytest.raises(WorkerDied, match="second 2"):
-            beside.result()
+            future.result()
 
     time.run([work])
     assert time.now() == 2.0

@@ -70,15 +70,20 @@ def invoke_test(case: Case, *options: str) -> Result:
 @pytest.mark.tf
 @pytest.mark.parametrize(("options", "n_batches"), [((), 3), (("--iterations", "5"), 5)])
 def test_means_are_those_of_the_loop(case: Case, options: tuple[str, ...], n_batches: int) -> None:
-    done = invoke_test(case, "--json", *options)
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    result = invoke_test(case, "--json", *options)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
     loss, outputs = case.expected(n_batches)
-    assert (found["net"], found["n_batches"], found["batch_size"], found["n_samples"]) == ("linear", n_batches, 4, 10)
-    assert found["outputs"]["far"] == pytest.approx(loss, rel=1e-5)
-    assert found["loss"] == pytest.approx(0.5 * loss, rel=1e-5)
-    assert found["weights"] == {"far": 0.5}
-    np.testing.assert_allclose(found["outputs"]["copy"], outputs, rtol=1e-4, atol=1e-5)
+    assert (report["net"], report["n_batches"], report["batch_size"], report["n_samples"]) == (
+        "linear",
+        n_batches,
+        4,
+        10,
+    )
+    assert report["outputs"]["far"] == pytest.approx(loss, rel=1e-5)
+    assert report["loss"] == pytest.approx(0.5 * loss, rel=1e-5)
+    assert report["weights"] == {"far": 0.5}
+    np.testing.assert_allclose(report["outputs"]["copy"], outputs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.tf
@@ -99,12 +104,12 @@ def test_data_layers_of_unlike_batches_advance_side_by_side(case: Case, tmp_path
 
 @pytest.mark.tf
 def test_lines_are_those_of_caffe_test(case: Case) -> None:
-    done = invoke_test(case)
+    result = invoke_test(case)
     loss, outputs = case.expected(3)
-    lines = done.stdout.splitlines()
+    lines = result.stdout.splitlines()
     assert lines[0] == "linear: 3 batches of 4 over 10 samples"
-    (far,) = [line for line in lines if line.startswith("far = ")]
-    value, _, weighted = far.removeprefix("far = ").partition(" (* 0.5 = ")
+    (far_line,) = [line for line in lines if line.startswith("far = ")]
+    value, _, weighted = far_line.removeprefix("far = ").partition(" (* 0.5 = ")
     assert float(value) == pytest.approx(loss, rel=1e-4)
     assert float(weighted.removesuffix(" loss)")) == pytest.approx(loss / 2, rel=1e-4)
     copies = [float(line.removeprefix("copy = ")) for line in lines if line.startswith("copy = ")]
@@ -115,6 +120,6 @@ def test_lines_are_those_of_caffe_test(case: Case) -> None:
 def test_weights_of_another_net_are_refused(case: Case, tmp_path: Path) -> None:
     other = tmp_path / "other.prototxt"
     other.write_text(case.net.read_text().replace('"ip"', '"fc"'))
-    done = invoke("test", other, "--weights", case.weights)
-    assert done.exit_code == 2
-    assert 'no weights for layer "fc"' in done.stderr.replace("\n", " ")
+    result = invoke("test", other, "--weights", case.weights)
+    assert result.exit_code == 2
+    assert 'no weights for layer "fc"' in result.stderr.replace("\n", " ")

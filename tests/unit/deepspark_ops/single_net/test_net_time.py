@@ -13,16 +13,16 @@ QUICK = str(ROOT / "examples" / "digits" / "lenet_train_test.prototxt")
 
 @pytest.mark.tf
 def test_times_of_a_net_whose_data_are_not_here() -> None:
-    done = invoke(
+    result = invoke(
         "time", QUICK, "--sample-shape", "1x28x28", "--batch-size", "4", "--iterations", "2", "--threads", "1", "--json"
     )
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert (found["batch_size"], found["n_threads"], found["n_passes"]) == (4, 1, 2)
-    layers = {one["layer"]: one for one in found["layers"]}
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert (report["batch_size"], report["n_threads"], report["n_passes"]) == (4, 1, 2)
+    layers = {row["layer"]: row for row in report["layers"]}
     assert layers["conv1"]["type"] == "Convolution"
     assert layers["conv1"]["backward_ms"] > 0
-    assert found["pass_ms"] > 0
+    assert report["pass_ms"] > 0
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,6 @@ def test_times_of_a_net_whose_data_are_not_here() -> None:
     ],
 )
 def test_a_mistake_is_one_message(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    done = invoke("time", QUICK, *options)
-    assert done.exit_code == 2
-    assert message in done.stderr.replace("\n", " ")
+    result = invoke("time", QUICK, *options)
+    assert result.exit_code == 2
+    assert message in result.stderr.replace("\n", " ")

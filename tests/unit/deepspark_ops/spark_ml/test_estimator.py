@@ -17,8 +17,8 @@ EXAMPLES = ROOT / "deepspark_ops" / "examples"
 SOLVER = str(EXAMPLES / "digits" / "mlp_solver.prototxt")
 
 
-def estimator_of(tmp_path, solver=SOLVER, **given):
-    return DeepSparkEstimator(solver=str(solver), runsDir=str(tmp_path), **given)
+def estimator_of(tmp_path, solver=SOLVER, **params):
+    return DeepSparkEstimator(solver=str(solver), runsDir=str(tmp_path), **params)
 
 
 def test_the_stages_get_the_options_and_a_folder_of_their_own(tmp_path):
@@ -60,8 +60,8 @@ def test_labels_are_values_where_the_net_learns_a_number(tmp_path):
     regression = EXAMPLES / "table_mlp" / "regression_solver.prototxt"
     assert estimator_of(tmp_path, regression).plan(NUMBERS, "local[1]").ingest.label_kind == "value"
     assert estimator_of(tmp_path).plan(NUMBERS, "local[1]").ingest.label_kind == "auto"
-    given = estimator_of(tmp_path, regression, ingestOptions={"label_kind": "class"})
-    assert given.plan(NUMBERS, "local[1]").ingest.label_kind == "class"
+    estimator = estimator_of(tmp_path, regression, ingestOptions={"label_kind": "class"})
+    assert estimator.plan(NUMBERS, "local[1]").ingest.label_kind == "class"
 
 
 def test_a_solver_that_cannot_be_read_is_told_before_the_rows_are_written(tmp_path):

@@ -22,10 +22,10 @@ from tests.paths import ROOT
 @pytest.fixture
 def fetched(monkeypatch):
     """Return the list of what was fetched."""
-    found = []
+    fetched_paths = []
     fetch = StorePath.fetch
-    monkeypatch.setattr(StorePath, "fetch", lambda path, target: (found.append(str(path)), fetch(path, target)))
-    return found
+    monkeypatch.setattr(StorePath, "fetch", lambda path, target: (fetched_paths.append(str(path)), fetch(path, target)))
+    return fetched_paths
 
 
 def test_an_object_is_fetched_once_and_again_when_it_changes(written, fetched):
@@ -61,13 +61,13 @@ def test_what_was_used_longest_ago_goes_and_what_is_in_use_stays(written, tmp_pa
     stage.files("b", {"b": paths["b"]}).release()
     stage.files("c", {"c": paths["c"]}).release()  # b makes room: a is older, and in use
     assert (stage.has("a"), stage.has("b"), stage.has("c")) == (True, False, True)
-    again = stage.files("c", {"c": paths["c"]})
+    staged_again = stage.files("c", {"c": paths["c"]})
     with pytest.raises(ConfigError, match=r"staging_size=250 bytes .* but for 50, 100 more are needed; raise it"):
         stage.files("d", {"d": paths["d"]})
     held.release()
     stage.files("d", {"d": paths["d"]}).release()
     assert (stage.has("a"), stage.has("c"), stage.has("d")) == (False, True, True)
-    assert (again.folder / "c").read_bytes() == b"c" * 100
+    assert (staged_again.folder / "c").read_bytes() == b"c" * 100
     with pytest.raises(ConfigError, match="cannot hold 300 that are needed at once"):
         stage.files("all", {name: paths[name] for name in "abc"})
 
@@ -82,12 +82,12 @@ def test_copies_go_when_the_disk_has_less_room_than_staging_size(written, tmp_pa
     monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: SimpleNamespace(free=30))
     stage.files("c", {"c": paths["c"]}).release()
     assert (stage.has("a"), stage.has("b"), stage.has("c")) == (False, True, True)
-    again = stage.files("c", {"c": paths["c"]})
+    staged_again = stage.files("c", {"c": paths["c"]})
     with pytest.raises(
         NoRoomNow, match=r"staging_folder=.*staging: the disk is full, 100 bytes are needed, 30 are free"
     ):
         stage.files("a", {"a": paths["a"]})
-    for copies in (held, again):
+    for copies in (held, staged_again):
         copies.release()
 
 
@@ -103,9 +103,9 @@ def test_the_room_counts_what_is_left_of_a_process_that_was_killed(written, tmp_
 def test_a_damaged_object_is_refused_and_not_kept(written, tmp_path):
     stage = Staging(tmp_path / "staging")
     written("b/a", b"damaged")
-    wanted = {"a": hashlib.sha256(b"as it was").hexdigest()}
+    digests = {"a": hashlib.sha256(b"as it was").hexdigest()}
     with pytest.raises(DataError, match=r"s3://b/a: SHA-256 is .*, the manifest says"):
-        stage.files("a", {"a": data_path("s3://b/a")}, wanted)
+        stage.files("a", {"a": data_path("s3://b/a")}, digests)
     assert not stage.has("a")
     assert not list((tmp_path / "staging").glob(".*"))
 

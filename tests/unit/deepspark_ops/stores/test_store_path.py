@@ -71,10 +71,10 @@ def test_options_keep_the_address_through_json_and_folders():
     config = with_paths_from(parse_config(Config, {"source": "s3://b/k", "other": "x"}), Path("/work"))
     assert str(config.source) == "s3://b/k"
     assert config.other == Path("/work/x")
-    again = Config.model_validate_json(config.model_dump_json())
-    assert again == Config(**config.model_dump()) == config
+    reread = Config.model_validate_json(config.model_dump_json())
+    assert reread == Config(**config.model_dump()) == config
     assert config.model_dump() == {"source": data_path("s3://b/k"), "other": Path("/work/x")}
-    assert isinstance(again.source, StorePath)
+    assert isinstance(reread.source, StorePath)
 
 
 def test_a_store_answers_as_a_folder_does(written):

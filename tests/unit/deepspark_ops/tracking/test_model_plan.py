@@ -24,19 +24,19 @@ def plan_of_versions(*numbers: int) -> ModelPlan:
     return ModelPlan("digits", tuple(ModelVersion(n, f"v{n}", {DIGEST_TAG: f"sha256:{n}"}) for n in numbers), None)
 
 
-def there(*numbers: int, highest: int | None = None) -> Registered:
+def registered_versions(*numbers: int, highest: int | None = None) -> Registered:
     return Registered(highest, {n: f"sha256:{n}" for n in numbers}, None)
 
 
 @pytest.mark.parametrize(
     ("registered", "missing"),
     [
-        (there(), [1, 2, 3]),
-        (there(1, highest=1), [2, 3]),
-        (there(1, 2, highest=1), [3]),  # the process died between the version and the note
-        (there(1, 2, 3, highest=3), []),
-        (there(1, highest=2), [3]),  # somebody deleted 2 in MLflow, which goes on at 3
-        (there(highest=3), []),
+        (registered_versions(), [1, 2, 3]),
+        (registered_versions(1, highest=1), [2, 3]),
+        (registered_versions(1, 2, highest=1), [3]),  # the process died between the version and the note
+        (registered_versions(1, 2, 3, highest=3), []),
+        (registered_versions(1, highest=2), [3]),  # somebody deleted 2 in MLflow, which goes on at 3
+        (registered_versions(highest=3), []),
     ],
 )
 def test_versions_are_registered_where_mlflow_gives_them_their_own_number(registered: Registered, missing) -> None:
@@ -44,9 +44,13 @@ def test_versions_are_registered_where_mlflow_gives_them_their_own_number(regist
 
 
 @pytest.mark.parametrize(
-    ("ours", "registered", "message"),
+    ("plan", "registered", "message"),
     [
-        (plan_of_versions(1), there(1, 2, highest=None), "MLflow has a version 2 .* that is not v2 of this one"),
+        (
+            plan_of_versions(1),
+            registered_versions(1, 2, highest=None),
+            "MLflow has a version 2 .* that is not v2 of this one",
+        ),
         (
             plan_of_versions(1, 2),
             Registered(None, {1: ""}, None),
@@ -55,34 +59,34 @@ def test_versions_are_registered_where_mlflow_gives_them_their_own_number(regist
         (plan_of_versions(1, 2), Registered(1, {1: "sha256:9"}, None), "give one of the two models another name"),
         (
             plan_of_versions(1, 3),
-            there(1, highest=1),
+            registered_versions(1, highest=1),
             r"MLflow goes on at version 2, but its next versions here are \[3\]",
         ),
         (
             plan_of_versions(2),
-            there(),
+            registered_versions(),
             r"goes on at version 1, but its next versions here are \[2\]: records are missing",
         ),
     ],
 )
-def test_nothing_is_registered_where_numbers_would_differ(ours: ModelPlan, registered: Registered, message) -> None:
+def test_nothing_is_registered_where_numbers_would_differ(plan: ModelPlan, registered: Registered, message) -> None:
     with pytest.raises(NumbersDiffer, match=message):
-        missing_versions(ours, registered)
+        missing_versions(plan, registered)
 
 
 def test_a_model_is_told_with_its_versions_their_runs_and_what_is_in_production(tmp_path) -> None:
     config = PromoteConfig(models=tmp_path / "models", model="digits")
     model = ModelFolder(config.models / "digits")
-    made = []
+    promoted = []
     for name in ("first", "second"):
         run = tmp_path / "runs" / name
         bundle = make_bundle(run / "bundle", name.encode(), run=name, evaluated=evaluation([0, 1], [0, 1]))
-        decision = decide(evaluation([1], [1]), None, config, against=f"v{len(made)}" if made else None)
-        made.append(promote(bundle, decision, config, Author("anna"), run_dir=run))
+        decision = decide(evaluation([1], [1]), None, config, against=f"v{len(promoted)}" if promoted else None)
+        promoted.append(promote(bundle, decision, config, Author("anna"), run_dir=run))
     write_transfer(tmp_path / "runs" / "second", TransferState(id="abc", run_id="r2"))
     first, second = plan_model(model).versions
-    assert (first.number, first.digest, first.run) == (1, made[0].manifest_digest, None)
-    assert (second.number, second.digest, second.run) == (2, made[1].manifest_digest, ("abc", "r2"))
+    assert (first.number, first.digest, first.run) == (1, promoted[0].manifest_digest, None)
+    assert (second.number, second.digest, second.run) == (2, promoted[1].manifest_digest, ("abc", "r2"))
     assert second.description == "v2: run second, top1=1.0000 loss=0.1054 of 2"
     assert second.tags["deepspark.folder"] == str(model.versions / "v2")
     assert plan_model(model).production == 2

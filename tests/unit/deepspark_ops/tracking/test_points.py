@@ -20,14 +20,14 @@ def series_of(events) -> RunSeries:
 
 
 def by_key(points):
-    found = defaultdict(list)
+    points_by_key = defaultdict(list)
     for point in points:
-        found[point.key].append((point.step, point.value, point.time_ms))
-    return found
+        points_by_key[point.key].append((point.step, point.value, point.time_ms))
+    return points_by_key
 
 
 def test_each_number_of_a_report_is_a_point_at_its_clock_and_time() -> None:
-    found = by_key(curve_points(series_of(RUN)))
+    points = by_key(curve_points(series_of(RUN)))
     for worker in (0, 1):
         reports = [event for event in RUN if event.kind == "loss" and event.worker == worker]
         expected = [
@@ -35,10 +35,10 @@ def test_each_number_of_a_report_is_a_point_at_its_clock_and_time() -> None:
             for event in reports
             if isinstance(event.data["loss"], float)
         ]
-        assert found[f"worker_loss/worker_{worker}"] == expected
+        assert points[f"worker_loss/worker_{worker}"] == expected
     tests = [event for event in RUN if event.kind == "evaluation"]
-    assert found["test_0/accuracy"] == [(e.clock, e.data["accuracy"], int(e.time * 1000)) for e in tests]
-    assert found["images_per_s"][0][1] == 200  # both workers together
+    assert points["test_0/accuracy"] == [(e.clock, e.data["accuracy"], int(e.time * 1000)) for e in tests]
+    assert points["images_per_s"][0][1] == 200  # both workers together
 
 
 def test_what_is_not_finite_is_left_out() -> None:
@@ -58,15 +58,15 @@ def test_a_long_run_is_thinned_out_and_keeps_its_ends_and_extremes(n_workers: in
     events = [started(0, 0.0), *(loss(at % n_workers, at, at * 0.5, loss=value) for at, value in losses.items()), ended]
     points = curve_points(series_of(events))
     assert len(points) <= MAX_POINTS
-    found = by_key(points)
-    lines = {key: value for key, value in found.items() if key.startswith("worker_loss/")}
+    points_of_key = by_key(points)
+    lines = {key: value for key, value in points_of_key.items() if key.startswith("worker_loss/")}
     assert len(lines) == (n_workers if n_workers <= MAX_WORKERS else 0)
-    assert len(found["loss"]) <= 1000
-    assert (found["loss"][0][0], found["loss"][-1][0]) == (1, 16_000)
+    assert len(points_of_key["loss"]) <= 1000
+    assert (points_of_key["loss"][0][0], points_of_key["loss"][-1][0]) == (1, 16_000)
     if n_workers <= MAX_WORKERS:
-        told = {step: value for line in lines.values() for step, value, _ in line}
-        assert (told[777], told[12_222]) == (99.0, -7.0)
-        assert all(losses[step] == value for step, value in told.items())
+        values = {step: value for line in lines.values() for step, value, _ in line}
+        assert (values[777], values[12_222]) == (99.0, -7.0)
+        assert all(losses[step] == value for step, value in values.items())
 
 
 def test_a_test_nets_output_has_a_name_that_mlflow_takes() -> None:
@@ -83,8 +83,8 @@ def test_an_evaluations_figures_are_at_the_iteration_that_was_scored() -> None:
     expected = {"top1": 0.75, "top1_low": low, "top1_high": high, "loss": metrics.loss, "images_per_s": 120.0}
     # All answers are given with confidence 0.9; one of two ties of a positive with a negative counts one half.
     expected |= {"ece": 0.15, "roc_auc": 2.5 / 3, "average_precision": ((2 / 2 * 2 / 3 + 3 / 4 / 3) + 1 / 2) / 2}
-    found = {key: point.value for key, point in points.items()}
-    assert found == pytest.approx({f"evaluation/{k}": v for k, v in expected.items()})
+    values = {key: point.value for key, point in points.items()}
+    assert values == pytest.approx({f"evaluation/{k}": v for k, v in expected.items()})
     assert points["evaluation/top1"] == MetricPoint("evaluation/top1", 0.75, 1, 5_000)
     no_snapshot = metrics.model_copy(update={"scored": metrics.scored.model_copy(update={"iteration": None})})
     assert {point.step for point in evaluation_points(no_snapshot, "evaluation", 40, 5_000)} == {40}

@@ -43,9 +43,9 @@ def head(run_dir: Path, *, over: bool = True):
 )
 def test_a_runs_status_is_in_mlflows_words(run_dir: Path, last, over: bool, status: str) -> None:
     (run_dir / "events.jsonl").write_bytes(lines(RUN if last is None else (*RUN, last)))
-    found = head(run_dir, over=over)
-    assert found.status == status
-    assert (found.start_ms, found.end_ms is None) == (int(RUN[0].time * 1000), status == "RUNNING")
+    run_head = head(run_dir, over=over)
+    assert run_head.status == status
+    assert (run_head.start_ms, run_head.end_ms is None) == (int(RUN[0].time * 1000), status == "RUNNING")
 
 
 def test_a_later_stage_that_failed_makes_a_failed_run_until_it_goes_well(run_dir: Path) -> None:
@@ -61,11 +61,11 @@ def test_a_later_stage_that_failed_makes_a_failed_run_until_it_goes_well(run_dir
 
 def test_what_a_run_was_started_with_are_its_parameters(run_dir: Path) -> None:
     (run_dir / "solver.prototxt").write_text('net: "n" base_lr: 0.01 lr_policy: "step"')
-    found = head(run_dir)
+    run_head = head(run_dir)
     expected = {"strategy": "easgd", "comm_period": "4", "tf32": "false", "net": "LeNet", "solver.base_lr": "0.01"}
-    assert {name: found.params[name] for name in expected} == expected
-    assert "run_dir" not in found.params
-    assert (found.name, found.tags["deepspark.id"], found.tags["deepspark.run"]) == (
+    assert {name: run_head.params[name] for name in expected} == expected
+    assert "run_dir" not in run_head.params
+    assert (run_head.name, run_head.tags["deepspark.id"], run_head.tags["deepspark.run"]) == (
         "LeNet, easgd x2, 1,000 minibatches",
         "abc",
         "deepspark_train/first",
@@ -83,22 +83,25 @@ def test_small_files_are_sent_once_and_again_when_they_change(run_dir: Path) -> 
     (run_dir / "net.prototxt").write_bytes(b" " * (MAX_FILE_BYTES + 1))
     first = plan_artefacts(run_dir, TransferState())
     assert [(file.name, file.folder) for file in first] == [("config.json", ""), ("bundle/manifest.json", "bundle")]
-    told = TransferState(files={file.name: file.digest for file in first})
-    assert plan_artefacts(run_dir, told) == []
+    transfer_state = TransferState(files={file.name: file.digest for file in first})
+    assert plan_artefacts(run_dir, transfer_state) == []
     (run_dir / "bundle" / "manifest.json").write_text("{ }")
-    (again,) = plan_artefacts(run_dir, told)
-    assert (again.name, again.digest) == ("bundle/manifest.json", file_digest(run_dir / "bundle" / "manifest.json"))
+    (changed_file,) = plan_artefacts(run_dir, transfer_state)
+    assert (changed_file.name, changed_file.digest) == (
+        "bundle/manifest.json",
+        file_digest(run_dir / "bundle" / "manifest.json"),
+    )
 
 
 def test_an_evaluations_figures_are_sent_once_and_those_of_production_beside_them(run_dir: Path) -> None:
     write_evaluation(run_dir / "evaluation", evaluation([0, 1], [0, 1]))
     write_evaluation(run_dir / "evaluation_production", evaluation([0, 0], [0, 1]))
     reading = read_run(run_dir)
-    told = TransferState(events=reading.token)
-    points = {point.key: point.value for point in plan_points(run_dir, reading, told)}
+    transfer_state = TransferState(events=reading.token)
+    points = {point.key: point.value for point in plan_points(run_dir, reading, transfer_state)}
     assert (points["evaluation/top1"], points["production/top1"]) == (1.0, 0.5)
-    known = {file.name: file.digest for file in plan_artefacts(run_dir, told)}
-    assert plan_points(run_dir, reading, told.model_copy(update={"files": known})) == []
+    digests = {file.name: file.digest for file in plan_artefacts(run_dir, transfer_state)}
+    assert plan_points(run_dir, reading, transfer_state.model_copy(update={"files": digests})) == []
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -107,9 +110,9 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_mlflow_run_has_been_told_nothing() -> None:
-    told = TransferState(id="abc", run_id="r1", events="00000001.50", files={"a": "b"})
-    assert told.of_run("r1") is told
-    assert told.of_run("r2") == TransferState(id="abc", run_id="r2")
+    transfer_state = TransferState(id="abc", run_id="r1", events="00000001.50", files={"a": "b"})
+    assert transfer_state.of_run("r1") is transfer_state
+    assert transfer_state.of_run("r2") == TransferState(id="abc", run_id="r2")
 
 
 @pytest.mark.parametrize(

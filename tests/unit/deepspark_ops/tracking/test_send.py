@@ -38,8 +38,8 @@ class FakeServer:
             msg = "connection reset"
             raise TrackingFailed(msg)
 
-    def open_run(self, head: RunHead, told: TransferState) -> OpenRun:
-        run_id = self.ids.setdefault(told.id, f"run{len(self.ids)}-{id(self):x}")
+    def open_run(self, head: RunHead, state: TransferState) -> OpenRun:
+        run_id = self.ids.setdefault(state.id, f"run{len(self.ids)}-{id(self):x}")
         run = self.runs.setdefault(run_id, {"params": {}, "tags": {}, "points": [], "files": {}, "batches": []})
         self._may_fail("open_run")
         return OpenRun(run_id, dict(run["params"]), dict(run["tags"]))
@@ -100,8 +100,8 @@ def test_a_run_is_told_once_however_often_its_stages_end(run_dir: Path) -> None:
     n_points = len(run["points"])
     assert (run["params"]["strategy"], run["status"], n_points > 20) == ("easgd", "FINISHED", True)
     write_evaluation(run_dir / "evaluation", evaluation([0, 1], [0, 1]))
-    said = send_run(server, run_dir, over=True)
-    assert "7 numbers and 1 files sent" in said
+    message = send_run(server, run_dir, over=True)
+    assert "7 numbers and 1 files sent" in message
     assert {point.key.partition("/")[0] for point in run["points"][n_points:]} == {"evaluation"}
     assert run["files"]["evaluation/metrics.json"] == [(run_dir / "evaluation" / "metrics.json").read_bytes()]
     assert len(run["files"]["config.json"]) == 1
@@ -109,14 +109,14 @@ def test_a_run_is_told_once_however_often_its_stages_end(run_dir: Path) -> None:
 
 @pytest.mark.parametrize("call", ["open_run", "log_settings", "log_points", "log_file config.json"])
 def test_a_telling_that_was_cut_off_goes_on_with_the_same_run(run_dir: Path, call: str) -> None:
-    server, whole = FakeServer(fail_at=call), FakeServer()
+    server, uninterrupted = FakeServer(fail_at=call), FakeServer()
     with pytest.raises(TrackingFailed):
         send_run(server, run_dir, over=True)
     send_run(server, run_dir, over=True)
-    send_run(whole, run_dir, over=True)
-    assert the_run(server)["points"] == the_run(whole)["points"]
-    assert the_run(server)["params"] == the_run(whole)["params"]
-    assert the_run(server)["files"].keys() == the_run(whole)["files"].keys()
+    send_run(uninterrupted, run_dir, over=True)
+    assert the_run(server)["points"] == the_run(uninterrupted)["points"]
+    assert the_run(server)["params"] == the_run(uninterrupted)["params"]
+    assert the_run(server)["files"].keys() == the_run(uninterrupted)["files"].keys()
 
 
 def test_a_retry_adds_its_numbers_to_the_run_and_changes_no_parameter(run_dir: Path) -> None:
@@ -161,13 +161,13 @@ def test_another_server_gets_everything(run_dir: Path) -> None:
 def test_numbers_that_have_arrived_are_not_sent_again_and_no_request_has_too_many(run_dir: Path) -> None:
     events = [started(0, 0.0), *(loss(at % 2, at, at * 0.5) for at in range(1, 3_000)), stage("finished", 3000, 2e3)]
     (run_dir / "events.jsonl").write_bytes(lines(events))
-    server, whole = FakeServer(fail_at="log_points 2"), FakeServer()
+    server, uninterrupted = FakeServer(fail_at="log_points 2"), FakeServer()
     with pytest.raises(TrackingFailed):
         send_run(server, run_dir, over=True)
     write_evaluation(run_dir / "evaluation", evaluation([0, 1], [0, 1]))
     send_run(server, run_dir, over=True)
-    send_run(whole, run_dir, over=True)
-    assert the_run(server)["points"] == the_run(whole)["points"]
+    send_run(uninterrupted, run_dir, over=True)
+    assert the_run(server)["points"] == the_run(uninterrupted)["points"]
     batches = the_run(server)["batches"]
     assert batches[:-1] == [1_000] * (len(batches) - 1)
     assert sum(batches) > 3_000

@@ -59,19 +59,19 @@ def test_without_the_variable_nothing_is_started_and_nothing_is_said(run_dir: Pa
         raise AssertionError(msg)
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    told = Lines()
-    tell_run(run_dir, told)
-    tell_model(run_dir, told)
-    assert told == []
+    log_lines = Lines()
+    tell_run(run_dir, log_lines)
+    tell_model(run_dir, log_lines)
+    assert log_lines == []
     assert os.listdir(run_dir) == ["events.jsonl"]
 
 
 def test_a_client_that_is_not_installed_is_one_warning_that_says_what_to_install(run_dir: Path, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    told = Lines()
-    tell_run(run_dir, told)
-    ((level, text),) = told
+    log_lines = Lines()
+    tell_run(run_dir, log_lines)
+    ((level, text),) = log_lines
     assert level == logging.WARNING
     assert text.startswith(f"MLflow is not told of {run_dir}: MLFLOW_TRACKING_URI needs mlflow, which ")
     assert text.endswith('pip install "deepspark[mlflow]"')
@@ -87,10 +87,10 @@ def test_a_client_that_hangs_is_ended_and_is_a_warning(run_dir: Path, stand_in, 
 
     monkeypatch.setattr(subprocess, "Popen", NotedClient)
     stand_in("import time; time.sleep(600)")
-    told, begun = Lines(), time.monotonic()
-    tell_run(run_dir, told, timeout_s=2.0)  # the client hangs in its imports on a loaded machine
+    log_lines, begun = Lines(), time.monotonic()
+    tell_run(run_dir, log_lines, timeout_s=2.0)  # the client hangs in its imports on a loaded machine
     assert time.monotonic() - begun < 300
-    ((level, text),) = told
+    ((level, text),) = log_lines
     assert level == logging.WARNING
     assert text == (
         f"MLflow was not told all of {run_dir}: it took more than 2 s and was ended. Nothing else depends on it; "
@@ -106,10 +106,10 @@ def test_the_client_is_another_process_and_its_message_comes_back_without_secret
         "print(sys.argv)\n"
         "raise RuntimeError('no answer of ' + os.environ['MLFLOW_TRACKING_URI'])"
     )
-    told = Lines()
-    tell_run(run_dir, told)
-    assert (logging.INFO, "asking http://***@127.0.0.1:5000 for 10 s") in told
-    assert all(level <= logging.WARNING and "geheim" not in text for level, text in told)
-    ((_, text),) = [line for line in told if line[0] == logging.WARNING]
+    log_lines = Lines()
+    tell_run(run_dir, log_lines)
+    assert (logging.INFO, "asking http://***@127.0.0.1:5000 for 10 s") in log_lines
+    assert all(level <= logging.WARNING and "geheim" not in text for level, text in log_lines)
+    ((_, text),) = [line for line in log_lines if line[0] == logging.WARNING]
     assert "RuntimeError: no answer of http://***@127.0.0.1:5000. Nothing else depends on it" in text
     assert "mlflow" not in sys.modules

@@ -48,8 +48,8 @@ def test_an_early_stop_has_a_reason_and_a_clock_until_the_training_goes_on() -> 
     ended = event("stage", 50, 1012.0, status="finished", exchanges=1, moved_bytes=1, early_stop="accuracy 0.1")
     course = read_course([*began(0, 1000.0), ended])
     assert (course.early_stop, course.stopped_at) == ("accuracy 0.1", 50)
-    whole = read_course([*began(0, 1000.0), ended, *began(50, 2000.0)])
-    assert (whole.early_stop, whole.stopped_at) == ("", None)
+    resumed_course = read_course([*began(0, 1000.0), ended, *began(50, 2000.0)])
+    assert (resumed_course.early_stop, resumed_course.stopped_at) == ("", None)
 
 
 def test_a_training_that_was_started_again_keeps_the_time_and_bytes_it_has_spent() -> None:

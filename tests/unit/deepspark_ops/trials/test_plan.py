@@ -67,9 +67,9 @@ def test_a_plan_of_the_version_before_is_read(tmp_path: Path) -> None:
     for trial in written["trials"]:
         del trial["same_runs"]
     path.write_text(json.dumps(written | {"format_version": 1}))
-    before = read_plan(tmp_path / "run")
-    assert before is not None
-    assert before.trials == plan.trials
+    old_plan = read_plan(tmp_path / "run")
+    assert old_plan is not None
+    assert old_plan.trials == plan.trials
 
 
 def test_lists_are_texts_or_lists_and_a_value_counts_once() -> None:

@@ -50,8 +50,8 @@ OVERWRITES_Z = OVERWRITES.replace('bottom: "y" top: "y"', 'bottom: "z" top: "w"'
 def gradient(net: NetSpec, x: np.ndarray = X) -> np.ndarray:
     params = np.repeat(np.float32([SCALE, SHIFT]), 4) if net.params.n_params else np.zeros(0, np.float32)
     at_top = {"y": DY.reshape(net.blob_shapes["y"])}
-    found = run_passes(net, params, {"x": x}, layer_state=initial_layer_state(net), top_gradients=at_top)
-    arrived = found.blob_gradients["x"]
+    passes = run_passes(net, params, {"x": x}, layer_state=initial_layer_state(net), top_gradients=at_top)
+    arrived = passes.blob_gradients["x"]
     assert arrived is not None
     return arrived
 
@@ -163,27 +163,27 @@ def test_a_layer_that_keeps_a_copy_has_the_gradient_of_a_top_of_its_own(layer_ty
     layer = neuron(layer_type, KEEPS_A_COPY[layer_type])
     x = np.concatenate([X, X**2])  # of one sample the gradient of BatchNorm is 0
     in_place = in_place_net(layer, OVERWRITES, batch=2)
-    apart = in_place_net(layer.replace('top: "y"', 'top: "z"'), OVERWRITES_Z, batch=2)
+    separate = in_place_net(layer.replace('top: "y"', 'top: "z"'), OVERWRITES_Z, batch=2)
     assert overwritten_layers(in_place) == {}
-    found = []
-    for net, top in ((in_place, "y"), (apart, "w")):
+    gradients = []
+    for net, top in ((in_place, "y"), (separate, "w")):
         params = np.linspace(0.5, 1.5, net.params.n_params, dtype=np.float32)
         state, at_top = initial_layer_state(net), {top: np.concatenate([DY, DY + 1])}
         run = run_passes(net, params, {"x": x}, layer_state=state, top_gradients=at_top, seed=3)
-        found.append((run.blob_gradients["x"], run.param_gradients))
-    np.testing.assert_array_equal(found[0][1], found[1][1])
+        gradients.append((run.blob_gradients["x"], run.param_gradients))
+    np.testing.assert_array_equal(gradients[0][1], gradients[1][1])
     if layer_type == "Threshold":
-        assert found[0][0] is None or not found[0][0].any()
+        assert gradients[0][0] is None or not gradients[0][0].any()
     else:
-        np.testing.assert_array_equal(found[0][0], found[1][0])
-        assert found[0][0].any()
+        np.testing.assert_array_equal(gradients[0][0], gradients[1][0])
+        assert gradients[0][0].any()
 
 
 def deviation(x: np.ndarray) -> float:
     return float(np.sqrt(np.mean((x - x.mean()) ** 2))) + 1e-9
 
 
-WHOLE = "mvn_param { across_channels: true }"
+ACROSS_CHANNELS = "mvn_param { across_channels: true }"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ WHOLE = "mvn_param { across_channels: true }"
         ("Swish", "swish_param { beta: 2 }", lambda x: x * sigmoid(2 * x),
          lambda x, y, g: g * (2 * y + sigmoid(2 * x) * (1 - 2 * y))),
         ("ReLU6", "", lambda x: np.clip(x, 0, 6), lambda x, y, g: np.where((y > 0) & (y < 6), g, 0)),
-        ("MVN", WHOLE, lambda x: (x - x.mean()) / deviation(x),
+        ("MVN", ACROSS_CHANNELS, lambda x: (x - x.mean()) / deviation(x),
          lambda x, y, g: -2 * (g * y).mean() * (y + y.sum()) / deviation(x)),
     ],
 )  # fmt: skip
@@ -206,7 +206,7 @@ def test_layers_that_keep_something_and_read_the_rest(layer_type: str, param: st
 def test_mvn_alone_in_place_writes_over_the_arriving_gradient() -> None:
     top = (X - X.mean()) / deviation(X)
     expected = -2 * (DY * top).mean() * (top + top.sum()) / deviation(X)
-    np.testing.assert_allclose(gradient(in_place_net(neuron("MVN", WHOLE))), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient(in_place_net(neuron("MVN", ACROSS_CHANNELS))), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_lrn_divides_what_was_written_over_its_top() -> None:
@@ -225,7 +225,7 @@ def test_lrn_divides_what_was_written_over_its_top() -> None:
     last = SCALE * slow_lrn_across(X.reshape(1, 4, 1, 1), n=3, alpha=alpha, beta=beta, k=k).reshape(4) + SHIFT
     g = DY.reshape(4) * SCALE
     shared = np.array([sum((g * last / s)[j] for j in range(max(i - 1, 0), min(i + 2, 4))) for i in range(4)])
-    found = run_passes(
+    passes = run_passes(
         net,
         np.repeat(np.float32([SCALE, SHIFT]), 4),
         {"x": X.reshape(1, 4, 1, 1)},
@@ -233,7 +233,7 @@ def test_lrn_divides_what_was_written_over_its_top() -> None:
         top_gradients={"y": DY.reshape(1, 4, 1, 1)},
     )
     expected = g * s**-beta - 2 * alpha * beta / 3 * x * shared
-    np.testing.assert_allclose(found.blob_gradients["x"].reshape(4), expected, rtol=1e-4)
+    np.testing.assert_allclose(passes.blob_gradients["x"].reshape(4), expected, rtol=1e-4)
 
 
 def test_a_reshaped_blob_is_the_same_memory() -> None:
@@ -242,14 +242,14 @@ def test_a_reshaped_blob_is_the_same_memory() -> None:
     net = in_place_net(neuron("Sigmoid"), reshaped, over)
     assert overwritten_layers(net) == {"n": "z"}
     last = SCALE * sigmoid(X) + SHIFT
-    found = run_passes(
+    passes = run_passes(
         net,
         np.repeat(np.float32([SCALE, SHIFT]), 2),
         {"x": X},
         layer_state={},
         top_gradients={"z": DY.reshape(2, 2)},
     )
-    np.testing.assert_allclose(found.blob_gradients["x"], DY * SCALE * last * (1 - last), rtol=1e-4)
+    np.testing.assert_allclose(passes.blob_gradients["x"], DY * SCALE * last * (1 - last), rtol=1e-4)
 
 
 def moved_in_front(*layers: str) -> NetSpec:

@@ -89,8 +89,8 @@ def test_a_convolution_is_the_sum_of_rounded_values_rounded(case: str, precision
         [drawn(precision, *weights, seed=2), drawn(precision, 4, seed=3)],
         precision=precision,
     )
-    for found in (*run.tops, run.passes.blob_gradients["x0"]):
-        assert np.array_equal(found, np.asarray(found).astype(DTYPES[precision]).astype(np.float32)), "not rounded"
+    for array in (*run.tops, run.passes.blob_gradients["x0"]):
+        assert np.array_equal(array, np.asarray(array).astype(DTYPES[precision]).astype(np.float32)), "not rounded"
 
 
 @SIXTEEN_BITS
@@ -179,10 +179,10 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 def traced_dtypes(net: NetSpec, precision: Precision, *, loss_of: str = "") -> dict[str, str]:
     """Return blob -> dtype of a pass that is traced and not run; ``loss_of`` is a blob in place of a loss."""
     forward = build_forward(net, ComputePlan(precision=precision))
-    found: dict[str, str] = {}
+    dtypes: dict[str, str] = {}
 
     def tap(name: str, blob: Blob) -> Blob:
-        found[name] = blob.dtype.name
+        dtypes[name] = blob.dtype.name
         return blob
 
     with tf.Graph().as_default():
@@ -193,7 +193,7 @@ def traced_dtypes(net: NetSpec, precision: Precision, *, loss_of: str = "") -> d
         assert loss.dtype == tf.float32
         gradients = [gradient for gradient in tf.gradients(loss, entries) if gradient is not None]
         assert {gradient.dtype for gradient in gradients} == {tf.float32}
-    return found
+    return dtypes
 
 
 @SIXTEEN_BITS
@@ -204,8 +204,8 @@ def test_products_and_what_keeps_their_values_are_in_16_bits_all_else_in_float32
     monkeypatch.setattr(tested, "adds_up_in_float32", lambda dtype, device: True)
     wide = {"data", "label", "ave", "lrn", "both", "loss"}
     expected = {name: "float32" if name in wide else precision for name in net.blob_shapes if "split" not in name}
-    found = traced_dtypes(net, precision)
-    assert {name: found[name] for name in expected} == expected
+    dtypes = traced_dtypes(net, precision)
+    assert {name: dtypes[name] for name in expected} == expected
     monkeypatch.setattr(tested, "adds_up_in_float32", lambda dtype, device: False)
     assert set(traced_dtypes(net, precision).values()) == {"float32"}
 
@@ -242,11 +242,11 @@ layer { name: "power" type: "Power" bottom: "conv" top: "conv" power_param { pow
 
 @on_either_kind
 def test_gradients_that_read_overwritten_memory_mix_dtypes(precision: Precision) -> None:
-    exact, found = run_both(IN_PLACE, precision, "conv", (2, 4, 4, 4))
+    exact, rounded = run_both(IN_PLACE, precision, "conv", (2, 4, 4, 4))
     # TanH saturates, and the square doubles an error: some roundings more than a product has.
-    assert_close(found.blobs["conv"], exact.blobs["conv"], 4 * TWO_ROUNDINGS[precision], "conv")
-    assert_close(found.param_gradients, exact.param_gradients, 8 * TWO_ROUNDINGS[precision], "gradient")
-    assert not np.array_equal(found.param_gradients, exact.param_gradients)
+    assert_close(rounded.blobs["conv"], exact.blobs["conv"], 4 * TWO_ROUNDINGS[precision], "conv")
+    assert_close(rounded.param_gradients, exact.param_gradients, 8 * TWO_ROUNDINGS[precision], "gradient")
+    assert not np.array_equal(rounded.param_gradients, exact.param_gradients)
 
 
 @pytest.mark.parametrize(
@@ -292,8 +292,8 @@ layer { name: "conv2" type: "Convolution" bottom: "data" top: "other"
 
 
 def test_every_type_that_keeps_values_is_carried() -> None:
-    kept = {name for name, kind in registered_types().items() if kind.traits.arithmetic == "kept"}
-    assert set(CARRIERS) == {*kept, "Pooling", "Eltwise"}, "of Pooling and Eltwise the options decide"
+    carrier_types = {name for name, kind in registered_types().items() if kind.traits.arithmetic == "kept"}
+    assert set(CARRIERS) == {*carrier_types, "Pooling", "Eltwise"}, "of Pooling and Eltwise the options decide"
 
 
 @pytest.mark.parametrize("kind", list(CARRIERS))
@@ -310,10 +310,12 @@ def test_what_keeps_its_values_loses_nothing_in_16_bits(kind: str, monkeypatch: 
     feeds = {name: drawn("bfloat16", *shape, seed=6).astype(np.float32) for name, shape in net.inputs.items()}
     gradients = {name: drawn("bfloat16", *net.blob_shapes[name], seed=7).astype(np.float32) for name in names}
     run = partial(run_passes, net, np.concatenate([eye, -eye]), feeds, layer_state={}, top_gradients=gradients)
-    exact, found = run(), run(plan=ComputePlan(precision="bfloat16"))
+    exact, rounded = run(), run(plan=ComputePlan(precision="bfloat16"))
     for name in names:
-        assert np.array_equal(found.blobs[name], exact.blobs[name])
+        assert np.array_equal(rounded.blobs[name], exact.blobs[name])
     if names:
         # Where a value has several readers, here conv and conv2, their gradients are added up in 16 bits.
-        ours, theirs = found.blob_gradients["x"], exact.blob_gradients["x"]
-        assert_close(ours, theirs, TWO_ROUNDINGS["bfloat16"] if kind in ("Split", "Pooling") else 1e-12, kind)
+        rounded_gradient, exact_gradient = rounded.blob_gradients["x"], exact.blob_gradients["x"]
+        assert_close(
+            rounded_gradient, exact_gradient, TWO_ROUNDINGS["bfloat16"] if kind in ("Split", "Pooling") else 1e-12, kind
+        )

@@ -63,16 +63,16 @@ def steps(net: NetSpec, solver: SolverSpec, plan: ComputePlan, start: Any, feeds
 def assert_plain_numbers(net: NetSpec, solver: SolverSpec, start: Any, feeds: Mapping[str, Any]) -> None:
     plain = steps(net, solver, PLAIN, start, feeds)
     for segments in {finest_segments(net), choose_segments(net)} - {()}:
-        again = steps(net, solver, ComputePlan(recompute=segments), start, feeds)
-        for ours, theirs in zip(again, plain, strict=True):
-            bound = _ROUNDING * max(1e-30, float(np.nanmax(np.abs(theirs), initial=0.0)))
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound)
+        recomputed = steps(net, solver, ComputePlan(recompute=segments), start, feeds)
+        for array, plain_array in zip(recomputed, plain, strict=True):
+            bound = _ROUNDING * max(1e-30, float(np.nanmax(np.abs(plain_array), initial=0.0)))
+            np.testing.assert_allclose(array, plain_array, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("case", cases("net", _NETS))
 def test_recorded_nets(case: Case) -> None:
     variants = case.record.get("variants") or [{"tag": "", "phase": case.record["phase"]}]
-    variant = next((found for found in variants if found["phase"] == "TRAIN"), variants[0])
+    variant = next((recorded for recorded in variants if recorded["phase"] == "TRAIN"), variants[0])
     with chdir(case.folder):
         tag = f".{variant['tag']}" if variant["tag"] else ""
         archive = load_archive(case.file(".prototxt").with_suffix(f"{tag}.npz"))
@@ -124,9 +124,9 @@ def test_dropout_draws_the_same_values_again() -> None:
     feeds = {"x": rng.standard_normal((_N_STEPS, 4, 6)).astype(np.float32), "y": np.ones((_N_STEPS, 4), np.float32)}
     start = initial_vector(net, 1)
     plain = steps(net, solver, PLAIN, start, feeds)
-    again = steps(net, solver, ComputePlan(recompute=finest_segments(net)), start, feeds)
-    for ours, theirs in zip(again, plain, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    recomputed = steps(net, solver, ComputePlan(recompute=finest_segments(net)), start, feeds)
+    for array, plain_array in zip(recomputed, plain, strict=True):
+        np.testing.assert_array_equal(array, plain_array)
 
 
 def test_segments_that_are_no_runs_of_layers_are_refused() -> None:

@@ -82,11 +82,11 @@ def placed(net: NetSpec, *split: str) -> ComputePlan:
 
 def feeds_of(net: NetSpec, n_passes: int) -> dict[str, np.ndarray[Any, Any]]:
     rng = np.random.default_rng(3)
-    found = {}
+    feeds = {}
     for name, shape in net.inputs.items():
         values = rng.integers(0, 3, (n_passes, *shape)) if name == "label" else rng.normal(size=(n_passes, *shape))
-        found[name] = (np.ones((n_passes, *shape)) if name == "cont" else values).astype(np.float32)
-    return found
+        feeds[name] = (np.ones((n_passes, *shape)) if name == "cont" else values).astype(np.float32)
+    return feeds
 
 
 def run_plan(
@@ -107,10 +107,10 @@ def run_plan(
     return function, state, outputs
 
 
-def off(ours: Any, plain: Any) -> float:
+def off(placed: Any, plain: Any) -> float:
     """Largest difference, as a share of the largest value."""
-    ours, plain = np.asarray(ours), np.asarray(plain)
-    return float(np.abs(ours - plain).max() / (np.abs(plain).max() or 1.0))
+    placed, plain = np.asarray(placed), np.asarray(plain)
+    return float(np.abs(placed - plain).max() / (np.abs(plain).max() or 1.0))
 
 
 def weights(net: NetSpec, vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -122,8 +122,8 @@ def in_parts(function: TrainFunction, feeds: Mapping[str, np.ndarray[Any, Any]])
     state, passes = function.initial_state(initial_vector(function.net, 1)), function.solver.iter_size
     for step in range(len(feeds["label"]) // passes):
         batch = {name: rows[step * passes : (step + 1) * passes] for name, rows in feeds.items()}
-        state, found = function.gradient(state, step=step, seed=1, worker=0, feeds=function.feeds_to_device(batch))
-        state, _ = function.apply(state, found.gradient, step=step, rate_scale=1.0)
+        state, result = function.gradient(state, step=step, seed=1, worker=0, feeds=function.feeds_to_device(batch))
+        state, _ = function.apply(state, result.gradient, step=step, rate_scale=1.0)
         state = replace(state, params=np.array(state.params_view()))
     return state.params_view()
 
@@ -139,7 +139,7 @@ def compare(
     """Compare each plan with the base; those of ``parts`` also by ``gradient`` and ``apply``."""
     feeds = feeds_of(net, N_STEPS * solver.iter_size)
     _, plain, plain_outputs = run_plan(net, solver, base, feeds)
-    found = {}
+    differences = {}
     for name, plan in plans.items():
         if solver.iter_size % plan.n_replicas:
             continue
@@ -160,8 +160,8 @@ def compare(
             # A replica's gradients are added up over its own passes, of which there is one here.
             first = outputs.debug.passes[:, : 1 if plan.n_replicas > 1 else None]
             offs["debug of passes"] = off(first, plain_outputs.debug.passes[:, : first.shape[1]])
-        found[name] = offs
-    return found
+        differences[name] = offs
+    return differences
 
 
 def replicas_own(text: str) -> dict[str, Any]:
@@ -169,21 +169,21 @@ def replicas_own(text: str) -> dict[str, Any]:
     net, solver = net_of(text), solver_of("iter_size: 4", rate=0)
     feeds = feeds_of(net, 2 * 4)
     _, state, _ = run_plan(net, solver, ComputePlan(n_replicas=2), feeds)
-    found: dict[str, Any] = {}
+    differences: dict[str, Any] = {}
     for replica in range(2):
-        alone = {name: rows[replica::2] for name, rows in feeds.items()}
-        _, plain, _ = run_plan(net, solver_of("iter_size: 2", rate=0), PLAIN, alone)
+        own_feeds = {name: rows[replica::2] for name, rows in feeds.items()}
+        _, plain, _ = run_plan(net, solver_of("iter_size: 2", rate=0), PLAIN, own_feeds)
         blobs = net.params.views(plain.params_view())
-        ours = net.params.views(state.params_view())
+        views = net.params.views(state.params_view())
         for entry in net.params.entries:
             if entry.kind == "statistic":
                 key = f"{entry.layer}/{entry.index}@1"
-                mine = to_host(state.layer_state[key]) if replica else ours[entry.name]
-                found[f"{entry.name} of {replica}"] = off(mine, blobs[entry.name])
+                mine = to_host(state.layer_state[key]) if replica else views[entry.name]
+                differences[f"{entry.name} of {replica}"] = off(mine, blobs[entry.name])
         for name, value in plain.layer_state.items():
             key = f"{name}@1" if replica else name
-            found[f"{name} of {replica}"] = off(to_host(state.layer_state[key]), to_host(value))
-    return found
+            differences[f"{name} of {replica}"] = off(to_host(state.layer_state[key]), to_host(value))
+    return differences
 
 
 def traffic(plan: ComputePlan, text: str, net_text: str = NET.replace("BATCH_NORM", "")) -> dict[str, Any]:
@@ -232,21 +232,21 @@ def quick_checks() -> dict[str, Any]:
 def all_checks() -> dict[str, Any]:
     net, with_statistics = net_of(NET.replace("BATCH_NORM", "")), net_of(NET.replace("BATCH_NORM", BATCH_NORM))
     plans = {"placed": placed(net), "split": placed(net, "ip1", "ip2"), "replicas": ComputePlan(n_replicas=2)}
-    found: dict[str, Any] = {
+    comparisons: dict[str, Any] = {
         name: compare(net, solver_of(text), plans, parts=plans if name == "clipped" else ())
         for name, text in SOLVERS.items()
     }
     statistics = {"placed": placed(with_statistics), "replicas": ComputePlan(n_replicas=2)}
-    found["batch norm"] = compare(with_statistics, solver_of(TWO_PASSES), statistics, parts=statistics)
+    comparisons["batch norm"] = compare(with_statistics, solver_of(TWO_PASSES), statistics, parts=statistics)
     lstm = net_of(LSTM)
-    found["lstm"] = compare(lstm, solver_of(TWO_PASSES), {"placed": placed(lstm)})
+    comparisons["lstm"] = compare(lstm, solver_of(TWO_PASSES), {"placed": placed(lstm)})
     recomputed = {name: replace(plan, recompute=unshared_segments(net)) for name, plan in plans.items()}
-    found["recomputed"] = compare(net, solver_of(TWO_PASSES), recomputed, parts=recomputed)
+    comparisons["recomputed"] = compare(net, solver_of(TWO_PASSES), recomputed, parts=recomputed)
     base = ComputePlan(recompute=finest_segments(net), precision="float16")
     also = {name: replace(plan, recompute=base.recompute, precision=base.precision) for name, plan in plans.items()}
     del also["split"]  # each share's gradient of the bottom is rounded to 16 bits
-    found["recomputed float16"] = compare(net, solver_of(TWO_PASSES), also, base=base)
-    return {"compared": found, "own": replicas_own(LSTM)}
+    comparisons["recomputed float16"] = compare(net, solver_of(TWO_PASSES), also, base=base)
+    return {"compared": comparisons, "own": replicas_own(LSTM)}
 
 
 def unshared_segments(net: NetSpec) -> tuple[tuple[str, ...], ...]:

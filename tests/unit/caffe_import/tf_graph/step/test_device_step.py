@@ -22,7 +22,7 @@ _SMALL = 16
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def results() -> dict[str, Any]:
     return answer_of_module("tests.unit.caffe_import.tf_graph.step.steps_on_devices")
 
 
@@ -32,8 +32,8 @@ def each_with_each() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", ["clipped", "debug", "batch norm", "recomputed"])
-def test_numbers_are_those_of_one_device(found: dict[str, Any], case: str) -> None:
-    assert_as_on_one_device(found["compared"][case])
+def test_numbers_are_those_of_one_device(results: dict[str, Any], case: str) -> None:
+    assert_as_on_one_device(results["compared"][case])
 
 
 @pytest.mark.long
@@ -63,9 +63,9 @@ def test_replicas_are_compared_where_they_share_the_passes(each_with_each: dict[
     ]
 
 
-def test_each_replica_has_statistics_of_its_own(found: dict[str, Any]) -> None:
-    assert set(found["own"].values()) == {0.0}
-    assert {name.rpartition(" of ")[0] for name in found["own"]} == {"bn[0]", "bn[1]", "bn[2]"}
+def test_each_replica_has_statistics_of_its_own(results: dict[str, Any]) -> None:
+    assert set(results["own"].values()) == {0.0}
+    assert {name.rpartition(" of ")[0] for name in results["own"]} == {"bn[0]", "bn[1]", "bn[2]"}
 
 
 @pytest.mark.long
@@ -75,8 +75,8 @@ def test_each_replica_has_layer_state_of_its_own(each_with_each: dict[str, Any])
 
 
 @pytest.mark.parametrize("plan", ["pipeline", "replicas"])
-def test_between_steps_parameters_and_history_stay_on_their_devices(found: dict[str, Any], plan: str) -> None:
-    ran = found[plan]
+def test_between_steps_parameters_and_history_stay_on_their_devices(results: dict[str, Any], plan: str) -> None:
+    ran = results[plan]
     assert ran["stays"]
     assert ran["n_traces"] == 1
     n_passes = 3 * (3 if plan == "pipeline" else 4)
@@ -86,8 +86,8 @@ def test_between_steps_parameters_and_history_stay_on_their_devices(found: dict[
     assert all(n_bytes in (images, labels) or n_bytes < _SMALL for n_bytes in ran["moved"])
 
 
-def test_of_a_pipeline_activations_and_their_gradients_cross_once_a_pass(found: dict[str, Any]) -> None:
-    sent = found["pipeline"]["sent"]
+def test_of_a_pipeline_activations_and_their_gradients_cross_once_a_pass(results: dict[str, Any]) -> None:
+    sent = results["pipeline"]["sent"]
     assert sum("ip1/BiasAdd" in name for name in sent) == 3  # what the second stage reads
     assert sum("Relu_grad" in name for name in sent) == 3
     # Of three passes over two stages the third waits until the first has left its gradients.
@@ -98,15 +98,15 @@ def test_of_a_pipeline_activations_and_their_gradients_cross_once_a_pass(found: 
     assert len(sent) <= 17
 
 
-def test_replicas_are_sent_the_parameters_once_and_send_one_sum_of_gradients(found: dict[str, Any]) -> None:
-    sent = found["replicas"]["sent"]
+def test_replicas_are_sent_the_parameters_once_and_send_one_sum_of_gradients(results: dict[str, Any]) -> None:
+    sent = results["replicas"]["sent"]
     n_blobs = 6
     assert sum("flat" in name for name in sent) == n_blobs
     assert sum("add_" in name for name in sent) == n_blobs
 
 
-def test_loops_of_two_replicas_stay_apart(found: dict[str, Any]) -> None:
-    sent = found["loops"]["sent"]
+def test_loops_of_two_replicas_stay_apart(results: dict[str, Any]) -> None:
+    sent = results["loops"]["sent"]
     assert not [name for name in sent if "/body" in name or "loop_body" in name]
     assert len(sent) <= 2 * 5 + 1  # five blobs there and their gradients back, the loss
 

@@ -86,16 +86,16 @@ def test_weights_and_scales_are_those_of_a_slow_loop(
     assert updates < len(weights)
     function = compiled(text)
     state = function.initial_state(np.ones(1, np.float32))
-    found, begun = [], []
+    computed, begun = [], []
     # Calls of one step and of several: the scale goes from one to the next.
     for start, stop in ((0, 2), (2, 4), (4, 10), (10, len(INPUTS))):
         state, outputs = run_steps(function, state, INPUTS[start:stop])
         assert outputs.scales is not None
         begun += outputs.scales.begun.tolist()
-        found.append(float(state.params_view()[0]))
+        computed.append(float(state.params_view()[0]))
     stops = [stop // slow.iter_size - 1 for stop in (2, 4, 10, len(INPUTS))]
     # float32 against float64 over a dozen updates; Adam divides by a root.
-    assert found == pytest.approx([weights[k] for k in stops], rel=1e-5)
+    assert computed == pytest.approx([weights[k] for k in stops], rel=1e-5)
     assert begun == scales
     assert state.updates == updates
 
@@ -112,47 +112,47 @@ def test_a_skipped_step_leaves_parameters_history_and_statistics() -> None:
     net = build_net_spec(parse_net(BATCH_NORM), phase="TRAIN")
     solver = solver_spec(parse_solver('base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" max_iter: 9'))
     function = compile_training(net, solver, n_threads=1, plan=ComputePlan(precision="float16"))
-    before = replace(
+    old_state = replace(
         function.initial_state(np.arange(1, net.params.n_params + 1, dtype=np.float32)),
         history=np.full((1, net.params.n_params), 0.5, np.float32),
     )
     feeds = {"data": np.random.default_rng(0).normal(size=(1, 4, 2)).astype(np.float32)}
-    after, outputs = function.run(before, step=0, n_steps=1, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
+    new_state, outputs = function.run(old_state, step=0, n_steps=1, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
     assert outputs.scales is not None
     assert not outputs.scales.updated.any()
     assert np.isfinite(outputs.losses).all()
-    assert np.array_equal(after.params_view(), before.params_view())
-    assert np.array_equal(after.history_view(), before.history_view())
-    assert (after.updates, after.loss_scale) == (0, LossScale(2.0**14, 0))
+    assert np.array_equal(new_state.params_view(), old_state.params_view())
+    assert np.array_equal(new_state.history_view(), old_state.history_view())
+    assert (new_state.updates, new_state.loss_scale) == (0, LossScale(2.0**14, 0))
     calm, outputs = function.run(
-        replace(before, loss_scale=LossScale(8.0)), step=0, n_steps=1, rate_scale=1.0, seed=0, worker=0, feeds=feeds
+        replace(old_state, loss_scale=LossScale(8.0)), step=0, n_steps=1, rate_scale=1.0, seed=0, worker=0, feeds=feeds
     )
     assert outputs.scales is not None
     assert outputs.scales.updated.all()
-    assert not np.isclose(calm.params_view(), before.params_view()).any()
+    assert not np.isclose(calm.params_view(), old_state.params_view()).any()
 
 
 def test_a_pushed_gradient_is_computed_again_until_it_is_finite() -> None:
     function = compiled()
-    before = function.initial_state(np.ones(1, np.float32))
+    old_state = function.initial_state(np.ones(1, np.float32))
     feeds = {"data": np.ones((1, 1, 1), np.float32)}
-    after, found = function.gradient(before, step=0, seed=0, worker=0, feeds=feeds)
-    assert found.gradient.tolist() == [LOSS_WEIGHT]
-    assert after.loss_scale == LossScale(2.0**12, 1)
-    assert found.scales is not None
-    assert (found.scales.begun, found.scales.updated, found.scales.ended) == (2.0**15, True, 2.0**12)
-    again, _ = function.gradient(after, step=1, seed=0, worker=0, feeds=feeds)
-    assert again.loss_scale == LossScale(2.0**12, 2)
+    new_state, result = function.gradient(old_state, step=0, seed=0, worker=0, feeds=feeds)
+    assert result.gradient.tolist() == [LOSS_WEIGHT]
+    assert new_state.loss_scale == LossScale(2.0**12, 1)
+    assert result.scales is not None
+    assert (result.scales.begun, result.scales.updated, result.scales.ended) == (2.0**15, True, 2.0**12)
+    next_state, _ = function.gradient(new_state, step=1, seed=0, worker=0, feeds=feeds)
+    assert next_state.loss_scale == LossScale(2.0**12, 2)
 
 
 def test_a_gradient_that_no_scale_makes_finite_ends_the_tries() -> None:
     function = compiled(loss_weight=2.0**60)
     feeds = {"data": np.ones((1, 1, 1), np.float32)}
-    before = replace(function.initial_state(np.ones(1, np.float32)), loss_scale=LossScale(8 * LOWEST))
-    _, found = function.gradient(before, step=0, seed=0, worker=0, feeds=feeds)
-    assert found.scales is not None
-    assert not found.scales.updated[0]
-    assert found.scales.ended[0] == LOWEST
+    old_state = replace(function.initial_state(np.ones(1, np.float32)), loss_scale=LossScale(8 * LOWEST))
+    _, result = function.gradient(old_state, step=0, seed=0, worker=0, feeds=feeds)
+    assert result.scales is not None
+    assert not result.scales.updated[0]
+    assert result.scales.ended[0] == LOWEST
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

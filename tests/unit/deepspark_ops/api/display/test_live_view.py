@@ -69,8 +69,8 @@ def test_narrow_terminal_loses_seconds_and_no_column():
 
 
 def test_more_workers_than_the_screen_has_lines():
-    many = [loss_event(worker, 1000, 110.0) for worker in range(64)]
-    text = drawn([*many, RUN[-1]], height=24)
+    losses = [loss_event(worker, 1000, 110.0) for worker in range(64)]
+    text = drawn([*losses, RUN[-1]], height=24)
     assert len(text.splitlines()) < 24
     assert "and 53 more workers" in text
     assert "19,200" in text  # all of them, shown or not

@@ -32,17 +32,17 @@ class Output:
 
 @pytest.fixture
 def output(monkeypatch: pytest.MonkeyPatch) -> Output:
-    made = Output()
+    filled = Output()
 
     def display(html: Any, *, display_id: bool) -> Output:
         assert display_id
-        made.update(html)
-        return made
+        filled.update(html)
+        return filled
 
     monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=object()))
     monkeypatch.setattr(IPython.display, "display", display)
     monkeypatch.setattr(notebook_panel, "_DRAW_EVERY_S", 0.0)
-    return made
+    return filled
 
 
 def test_bar_last_line_and_warnings(output: Output, capsys: pytest.CaptureFixture[str]) -> None:

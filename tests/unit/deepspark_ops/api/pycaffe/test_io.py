@@ -25,21 +25,21 @@ def slow_preprocess(image: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 
 def transformer() -> io.Transformer:
-    made = io.Transformer({"data": (10, 3, 5, 7)})
-    made.set_transpose("data", (2, 0, 1))
-    made.set_channel_swap("data", (2, 1, 0))
-    made.set_raw_scale("data", 255)
-    made.set_mean("data", np.array([104.0, 117.0, 123.0]))
-    made.set_input_scale("data", 0.5)
-    return made
+    configured = io.Transformer({"data": (10, 3, 5, 7)})
+    configured.set_transpose("data", (2, 0, 1))
+    configured.set_channel_swap("data", (2, 1, 0))
+    configured.set_raw_scale("data", 255)
+    configured.set_mean("data", np.array([104.0, 117.0, 123.0]))
+    configured.set_input_scale("data", 0.5)
+    return configured
 
 
 def test_preprocess_is_caffes_order_and_deprocess_undoes_it() -> None:
     image = RNG.random((5, 7, 3)).astype(np.float32)
-    made = transformer().preprocess("data", image)
-    assert made.shape == (3, 5, 7)
-    assert np.allclose(made, slow_preprocess(image, np.array([104, 117, 123])), atol=1e-4)
-    assert np.allclose(transformer().deprocess("data", made[None]), image, atol=1e-5)
+    preprocessed = transformer().preprocess("data", image)
+    assert preprocessed.shape == (3, 5, 7)
+    assert np.allclose(preprocessed, slow_preprocess(image, np.array([104, 117, 123])), atol=1e-4)
+    assert np.allclose(transformer().deprocess("data", preprocessed[None]), image, atol=1e-5)
 
 
 def test_image_of_another_size_becomes_the_input_s() -> None:
@@ -62,12 +62,12 @@ def test_oversample_is_corners_center_and_mirrors() -> None:
     image = np.arange(5 * 6 * 1, dtype=np.float32).reshape(5, 6, 1)
     crops = io.oversample([image, image + 100], (3, 4))
     assert crops.shape == (20, 3, 4, 1)
-    places = [(0, 0), (0, 2), (2, 0), (2, 2), (1, 1)]
-    for at, (top, left) in enumerate(places):
+    corners = [(0, 0), (0, 2), (2, 0), (2, 2), (1, 1)]
+    for at, (top, x0) in enumerate(corners):
         for y in range(3):
             for x in range(4):
-                assert crops[at, y, x, 0] == image[top + y, left + x, 0]
-                assert crops[5 + at, y, x, 0] == image[top + y, left + 3 - x, 0]
+                assert crops[at, y, x, 0] == image[top + y, x0 + x, 0]
+                assert crops[5 + at, y, x, 0] == image[top + y, x0 + 3 - x, 0]
     assert np.array_equal(crops[10:], crops[:10] + 100)
 
 
@@ -79,12 +79,24 @@ def test_blobproto_there_and_back() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda made: made.set_transpose("data", (0, 1)), r"order=\(0, 1\): allowed: each of \(0, 1, 2\) once"),
-        (lambda made: made.set_channel_swap("data", (2, 2, 0)), r"order=\(2, 2, 0\): allowed: each of the 3 channels"),
-        (lambda made: made.set_mean("data", np.zeros((3, 4, 4))), r"mean of shape \(3, 4, 4\): allowed: \(3,\) or"),
-        (lambda made: made.preprocess("label", np.zeros((5, 7, 3))), r"'label': no such input; allowed: data"),
         (
-            lambda made: io.load_image("nowhere.png"),
+            lambda transformer_: transformer_.set_transpose("data", (0, 1)),
+            r"order=\(0, 1\): allowed: each of \(0, 1, 2\) once",
+        ),
+        (
+            lambda transformer_: transformer_.set_channel_swap("data", (2, 2, 0)),
+            r"order=\(2, 2, 0\): allowed: each of the 3 channels",
+        ),
+        (
+            lambda transformer_: transformer_.set_mean("data", np.zeros((3, 4, 4))),
+            r"mean of shape \(3, 4, 4\): allowed: \(3,\) or",
+        ),
+        (
+            lambda transformer_: transformer_.preprocess("label", np.zeros((5, 7, 3))),
+            r"'label': no such input; allowed: data",
+        ),
+        (
+            lambda transformer_: io.load_image("nowhere.png"),
             r"filename=nowhere.png: No such file or directory; allowed: an image file",
         ),
     ],

@@ -45,8 +45,8 @@ def lenet() -> NetSpec:
 
 
 def test_lenet_of_the_notebook() -> None:
-    wanted = text_format.Parse(LENET, caffe_pb2.NetParameter())
-    assert text_format.MessageToString(lenet().to_proto()) == text_format.MessageToString(wanted)
+    expected = text_format.Parse(LENET, caffe_pb2.NetParameter())
+    assert text_format.MessageToString(lenet().to_proto()) == text_format.MessageToString(expected)
 
 
 def test_outputs_without_names_get_some() -> None:

@@ -31,7 +31,7 @@ def stored(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_samples_are_rows_of_the_shards_in_rgb(folder: Path) -> None:
     dataset = ds.Dataset(folder)
-    assert {name: one.n_samples for name, one in dataset.splits.items()} == {"train": 160, "test": 53}
+    assert {name: split.n_samples for name, split in dataset.splits.items()} == {"train": 160, "test": 53}
     assert dataset.class_names == CLASS_NAMES
     samples = dataset.sample(200)
     assert repr(samples) == f"Samples({len(samples)} of shape {samples.values.shape[1:]} from {samples.source!r})"
@@ -44,9 +44,9 @@ def test_samples_are_rows_of_the_shards_in_rgb(folder: Path) -> None:
 
 def test_equal_seeds_draw_equal_samples_without_repetition(folder: Path) -> None:
     dataset = ds.Dataset(folder)
-    first, again, other = dataset.sample(16), dataset.sample(16), dataset.sample(16, seed=1)
+    first, repeated, other = dataset.sample(16), dataset.sample(16), dataset.sample(16, seed=1)
     assert len(first) == 16
-    assert np.array_equal(first.values, again.values)
+    assert np.array_equal(first.values, repeated.values)
     assert not np.array_equal(first.values, other.values)
     assert len({image.tobytes() for image in first.values}) == 16
 

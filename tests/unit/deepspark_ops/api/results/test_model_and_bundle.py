@@ -29,8 +29,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ds.Model:
         make_bundle(run / "bundle", run_name.encode(), run=run_name, evaluated=evaluated, weights_digest=digest)
         (run / "config.json").write_text("{}")
         write_evaluation(run / "evaluation", evaluated)
-        done = invoke("models", "promote", "digits", f"runs/{run_name}", "--reason", "x")
-        assert done.exit_code == 0, done.output
+        result = invoke("models", "promote", "digits", f"runs/{run_name}", "--reason", "x")
+        assert result.exit_code == 0, result.output
     (tmp_path / "models" / "digits").rename(tmp_path / "models" / NAME)
     return ds.Model(f"models/{NAME}")
 
@@ -64,12 +64,12 @@ def test_run_shows_evaluation_and_bundle(model: ds.Model, tmp_path: Path) -> Non
 
 
 def test_simulation_is_a_table_a_figure_and_a_card(tmp_path: Path) -> None:
-    made = simulation_report([result("easgd", 1, 0, [0.1, 0.8]), result("easgd", 4, 0, [0.2, 0.7])])
-    (tmp_path / "simulation.json").write_text(made.model_dump_json())
+    report = simulation_report([result("easgd", 1, 0, [0.1, 0.8]), result("easgd", 4, 0, [0.2, 0.7])])
+    (tmp_path / "simulation.json").write_text(report.model_dump_json())
     simulation = ds.open(tmp_path)
     assert isinstance(simulation, Simulation)
     assert simulation.frame.workers.tolist() == [1, 4]
-    assert simulation.frame.accuracy.tolist() == [row.accuracy for row in made.rows]
+    assert simulation.frame.accuracy.tolist() == [row.accuracy for row in report.rows]
     assert [list(trace.y) for trace in simulation.plot().data] == [[0.1, 0.8], [0.2, 0.7]]
     assert "Simulation: " in simulation._repr_html_()
     (tmp_path / "simulation.json").write_text("{}")
@@ -85,11 +85,11 @@ def test_check_keeps_the_errors_of_a_net(tmp_path: Path) -> None:
     (tmp_path / "solver.prototxt").write_text(
         f'net: "{tmp_path}/net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 10 snapshot_prefix: "x"'
     )
-    found = ds.check(tmp_path / "solver.prototxt")
-    assert isinstance(found, CheckReport)
-    assert not found.is_ok
-    assert '"dta"' in found.errors[0]
-    assert f"error: {found.errors[0]}" in str(found)
-    counts = f"{len(found.errors)} errors, {len(found.warnings)} warnings"
-    assert repr(found) == f"CheckReport({found.report.solver!r}: {counts})"
-    assert "&#34;dta&#34;" in found._repr_html_()
+    report = ds.check(tmp_path / "solver.prototxt")
+    assert isinstance(report, CheckReport)
+    assert not report.is_ok
+    assert '"dta"' in report.errors[0]
+    assert f"error: {report.errors[0]}" in str(report)
+    counts = f"{len(report.errors)} errors, {len(report.warnings)} warnings"
+    assert repr(report) == f"CheckReport({report.report.solver!r}: {counts})"
+    assert "&#34;dta&#34;" in report._repr_html_()

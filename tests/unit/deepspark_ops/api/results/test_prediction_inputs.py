@@ -24,8 +24,8 @@ def pictures_of(options: object, scratch: Path) -> list[np.ndarray]:
 
 def test_colours_of_rgb_arrays_are_kept(tmp_path: Path) -> None:
     pixels = RNG.integers(0, 256, (3, 4, 5, 3)).astype(np.uint8)
-    for given in (pixels, list(pixels)):
-        read = pictures_of(prediction_input(given, tmp_path), tmp_path)
+    for pictures in (pixels, list(pixels)):
+        read = pictures_of(prediction_input(pictures, tmp_path), tmp_path)
         assert all(np.array_equal(picture[..., ::-1], rgb) for picture, rgb in zip(read, pixels, strict=True))
 
 

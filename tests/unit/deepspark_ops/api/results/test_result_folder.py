@@ -30,10 +30,12 @@ def test_a_dataset_in_a_store_is_no_path_of_the_disk(dataset: ds.Dataset, opened
 
 
 def test_functions_take_a_dataset_in_a_store_and_its_folder(dataset: ds.Dataset, tmp_path: Path) -> None:
-    for one in (dataset, dataset.folder, "s3://b/sets/pets"):
-        config = config_from_call(TrainConfig, {"solver": tmp_path / "s.prototxt", "dataset": one, "run_dir": tmp_path})
+    for value in (dataset, dataset.folder, "s3://b/sets/pets"):
+        config = config_from_call(
+            TrainConfig, {"solver": tmp_path / "s.prototxt", "dataset": value, "run_dir": tmp_path}
+        )
         assert config.dataset == data_path("s3://b/sets/pets")
-        assert prediction_input(one, tmp_path) == {"input": data_path("s3://b/sets/pets")}
+        assert prediction_input(value, tmp_path) == {"input": data_path("s3://b/sets/pets")}
     assert ds.open(dataset.folder) == ds.open(dataset) == dataset
 
 

@@ -49,10 +49,10 @@ class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.seen: set[str] = set()
+        self.tag_names: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.seen.add(tag)
+        self.tag_names.add(tag)
         if tag not in ("img", "path"):
             self.open.append(tag)
 
@@ -65,7 +65,7 @@ def tags(html: str) -> set[str]:
     parser = _Tags()
     parser.feed(html)
     assert parser.open == []
-    return parser.seen
+    return parser.tag_names
 
 
 def test_numbers_are_those_of_the_events(folder: Path) -> None:

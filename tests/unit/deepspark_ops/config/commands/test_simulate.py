@@ -16,10 +16,10 @@ def simulate_config(**options: object) -> SimulateConfig:
 
 
 def test_network_is_bandwidth_and_latency() -> None:
-    found = simulate_config(network="2.5gbit,200us")
-    assert (found.bandwidth_bytes, found.latency_s) == pytest.approx((312.5e6, 200e-6))
-    found = simulate_config(network="800mbit,1ms")
-    assert (found.bandwidth_bytes, found.latency_s) == pytest.approx((100e6, 1e-3))
+    config = simulate_config(network="2.5gbit,200us")
+    assert (config.bandwidth_bytes, config.latency_s) == pytest.approx((312.5e6, 200e-6))
+    config = simulate_config(network="800mbit,1ms")
+    assert (config.bandwidth_bytes, config.latency_s) == pytest.approx((100e6, 1e-3))
 
 
 @pytest.mark.parametrize("network", ["10gbit", "10gb,1ms", "0gbit,1ms", "fast,1ms", "10gbit,1s"])
@@ -29,8 +29,8 @@ def test_another_network_is_refused(network: str) -> None:
 
 
 def test_lists_are_read() -> None:
-    found = simulate_config(workers="16,1,4,4", strategy="easgd,sync,easgd", seeds="3,1,3")
-    assert (found.worker_counts, found.strategy_names, found.seed_list) == ((1, 4, 16), ("easgd", "sync"), (3, 1))
+    config = simulate_config(workers="16,1,4,4", strategy="easgd,sync,easgd", seeds="3,1,3")
+    assert (config.worker_counts, config.strategy_names, config.seed_list) == ((1, 4, 16), ("easgd", "sync"), (3, 1))
     assert simulate_config().seed_list == (None,)
 
 

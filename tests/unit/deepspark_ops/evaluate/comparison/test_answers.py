@@ -12,26 +12,26 @@ LABELS = [0, 0, 0, 1, 1, 1, 1, 2, 2, 2]
 def test_counts_and_classes_equal_a_loop_over_the_samples():
     generator = np.random.default_rng(8)
     labels = generator.integers(0, 4, 60)
-    mine, theirs = (np.where(generator.random(60) < 0.7, labels, generator.integers(0, 4, 60)) for _ in range(2))
-    found = compare_samples(
+    mine, production = (np.where(generator.random(60) < 0.7, labels, generator.integers(0, 4, 60)) for _ in range(2))
+    comparison = compare_samples(
         evaluation(mine, labels, n_classes=4).samples,
-        evaluation(theirs, labels, n_classes=4).samples,
+        evaluation(production, labels, n_classes=4).samples,
         metric="top1",
         confidence=0.9,
         class_names=("a", "b"),
     )
-    rows = list(zip(labels.tolist(), mine.tolist(), theirs.tolist(), strict=True))
+    rows = list(zip(labels.tolist(), mine.tolist(), production.tolist(), strict=True))
     gained = sum(m == k != t for k, m, t in rows)
     lost = sum(t == k != m for k, m, t in rows)
-    assert (found.n_gained, found.n_lost) == (gained, lost)
-    assert found.gain == pytest.approx((gained - lost) / 60)
-    assert (found.candidate, found.production) == (
+    assert (comparison.n_gained, comparison.n_lost) == (gained, lost)
+    assert comparison.gain == pytest.approx((gained - lost) / 60)
+    assert (comparison.candidate, comparison.production) == (
         sum(m == k for k, m, _ in rows) / 60,
         sum(t == k for k, _, t in rows) / 60,
     )
-    assert found.interval_level == 0.8
-    assert [change.name for change in found.classes] == ["a", "b", "2", "3"]
-    for change in found.classes:
+    assert comparison.interval_level == 0.8
+    assert [change.name for change in comparison.classes] == ["a", "b", "2", "3"]
+    for change in comparison.classes:
         of_class = [(m == change.label, t == change.label) for k, m, t in rows if k == change.label]
         assert change.n_samples == len(of_class)
         assert change.candidate == sum(m for m, _ in of_class) / len(of_class)
@@ -46,22 +46,22 @@ def test_counts_and_classes_equal_a_loop_over_the_samples():
 
 def test_loss_is_compared_by_sample():
     sure, unsure = (evaluation(LABELS, LABELS, n_classes=3, sureness=value).samples for value in (0.9, 0.8))
-    found = compare_samples(sure, unsure, metric="loss", confidence=0.95)
-    assert found.gain == pytest.approx(np.log(0.9 / 0.8))
-    assert found.p_value == 1 / 10_001
-    assert (found.n_gained, found.n_lost) == (0, 0)
+    comparison = compare_samples(sure, unsure, metric="loss", confidence=0.95)
+    assert comparison.gain == pytest.approx(np.log(0.9 / 0.8))
+    assert comparison.p_value == 1 / 10_001
+    assert (comparison.n_gained, comparison.n_lost) == (0, 0)
 
 
 def test_samples_that_production_never_saw_are_counted():
     mine = evaluation(LABELS, LABELS, n_classes=3, content=range(10)).samples
-    known = np.array([0, 1, 2, 3, 99], np.uint64)
-    assert compare_samples(mine, mine, metric="top1", confidence=0.9, known_content=known).n_new == 6
+    known_content = np.array([0, 1, 2, 3, 99], np.uint64)
+    assert compare_samples(mine, mine, metric="top1", confidence=0.9, known_content=known_content).n_new == 6
     assert compare_samples(mine, mine, metric="top1", confidence=0.9).n_new is None
 
 
 def test_class_without_samples_has_no_share():
-    one = evaluation([0, 0], [0, 0], n_classes=2).samples
-    change = compare_samples(one, one, metric="top1", confidence=0.9).classes[1]
+    samples = evaluation([0, 0], [0, 0], n_classes=2).samples
+    change = compare_samples(samples, samples, metric="top1", confidence=0.9).classes[1]
     assert (change.n_samples, change.candidate, change.production, change.loss(), change.p_worse) == (
         0,
         None,
@@ -72,9 +72,9 @@ def test_class_without_samples_has_no_share():
 
 
 def test_reads_back_equal():
-    one = evaluation(LABELS, LABELS, n_classes=3).samples
-    found = compare_samples(one, one, metric="top1", confidence=0.9)
-    assert Comparison.model_validate_json(found.model_dump_json()) == found
+    samples = evaluation(LABELS, LABELS, n_classes=3).samples
+    comparison = compare_samples(samples, samples, metric="top1", confidence=0.9)
+    assert Comparison.model_validate_json(comparison.model_dump_json()) == comparison
 
 
 def test_other_samples_are_not_compared():
@@ -92,15 +92,15 @@ def test_other_samples_are_not_compared():
 
 
 def test_top5_of_few_classes_is_refused():
-    one = evaluation(LABELS, LABELS, n_classes=3).samples
+    samples = evaluation(LABELS, LABELS, n_classes=3).samples
     with pytest.raises(ConfigError, match=r"^metric=top5: not defined for 3 classes; allowed here: top1, loss$"):
-        compare_samples(one, one, metric="top5", confidence=0.9)
+        compare_samples(samples, samples, metric="top5", confidence=0.9)
 
 
 def test_top5_counts_the_first_five():
     labels = np.arange(7)
     mine = evaluation(labels, labels, n_classes=7).samples
-    theirs = evaluation(answers_with(labels, [0, 1], n_classes=7), labels, n_classes=7).samples
+    production = evaluation(answers_with(labels, [0, 1], n_classes=7), labels, n_classes=7).samples
     # A wrong answer leaves the true class tied with five others behind it: sixth, by Caffe's ties the last of them.
-    found = compare_samples(mine, theirs, metric="top5", confidence=0.9)
-    assert (found.n_gained, found.n_lost, found.candidate, found.production) == (2, 0, 1.0, 5 / 7)
+    comparison = compare_samples(mine, production, metric="top5", confidence=0.9)
+    assert (comparison.n_gained, comparison.n_lost, comparison.candidate, comparison.production) == (2, 0, 1.0, 5 / 7)

@@ -31,13 +31,13 @@ SUMS = [
 
 @pytest.mark.parametrize("sums", [sums for sums in SUMS if len(sums) > 1], ids=str)
 def test_p_value_is_that_of_scipy(sums):
-    found = stats.permutation_test(
+    expected = stats.permutation_test(
         (np.array(sums, float),), np.sum, permutation_type="samples", alternative="greater", n_resamples=np.inf
     )
-    assert flipped_p_value(np.array(sums)) == pytest.approx(found.pvalue)
+    assert flipped_p_value(np.array(sums)) == pytest.approx(expected.pvalue)
     gains, groups = np.array(sums, float), np.arange(len(sums))
     if len(sums) <= 11:
-        assert compare_loss_groups(gains, groups, level=0.9).p_value == pytest.approx(found.pvalue)
+        assert compare_loss_groups(gains, groups, level=0.9).p_value == pytest.approx(expected.pvalue)
 
 
 @pytest.mark.parametrize(("gained", "lost"), [(5, 0), (12, 4), (40, 60), (0, 0), (700, 640)])
@@ -100,9 +100,9 @@ def share_promoted(kind, *, are_grouped, **options):
     compare = {"right": compare_right, "loss": compare_losses}[kind]
     count = 0
     for _ in range(N_TRIALS):
-        (mine, theirs), groups = trial(rng, kind=kind, **options)
-        found = compare(mine, theirs, level=0.9, groups=groups if are_grouped else None)
-        count += found.value > 0 and found.p_value <= FALSE_SHARE
+        (mine, production), groups = trial(rng, kind=kind, **options)
+        comparison = compare(mine, production, level=0.9, groups=groups if are_grouped else None)
+        count += comparison.value > 0 and comparison.p_value <= FALSE_SHARE
     return count
 
 
@@ -145,6 +145,6 @@ def test_a_gain_in_every_group_is_found_and_one_in_a_large_group_is_not():
     everywhere = np.tile([1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 12)
     assert compare_right_groups(everywhere, groups, level=0.9).p_value == 2**-12
     in_one = np.where(groups == 3, 1, 0)
-    found = compare_right_groups(in_one, groups, level=0.9)
-    assert (found.p_value, found.n_groups) == (0.5, 12)
-    assert found.interval[0] <= 0
+    comparison = compare_right_groups(in_one, groups, level=0.9)
+    assert (comparison.p_value, comparison.n_groups) == (0.5, 12)
+    assert comparison.interval[0] <= 0

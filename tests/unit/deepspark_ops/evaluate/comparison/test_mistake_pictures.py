@@ -28,9 +28,9 @@ def answers(labels: list[int], ranks: list[int], losses: list[float]) -> Answers
 
 
 def test_mistakes_of_every_class_are_kept_the_nearly_right_first() -> None:
-    found = answers([0, 0, 0, 1, 1, 2], [1, 1, 1, 1, 0, 2], [3.0, 1.0, 2.0, 9.0, 0.1, 5.0])
-    assert kept_mistakes(found) == [101, 105, 103, 102, 100]
-    assert kept_mistakes(found, most=4) == [101, 105, 103, 102]
+    mistaken = answers([0, 0, 0, 1, 1, 2], [1, 1, 1, 1, 0, 2], [3.0, 1.0, 2.0, 9.0, 0.1, 5.0])
+    assert kept_mistakes(mistaken) == [101, 105, 103, 102, 100]
+    assert kept_mistakes(mistaken, most=4) == [101, 105, 103, 102]
     assert kept_mistakes(answers([0], [0], [0.1])) == []
 
 

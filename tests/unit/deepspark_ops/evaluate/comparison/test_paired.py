@@ -47,9 +47,9 @@ def test_two_sided_equals_scipys_binomial_test(n_first, n_second):
 
 def test_what_both_get_right_or_wrong_says_nothing():
     few = compare_right(*right_of(9, 2, 20), level=0.9)
-    many = compare_right(*right_of(9, 2, 2000), level=0.9)
-    assert few.p_value == many.p_value == mcnemar_p_value(9, 2)
-    assert (few.value, many.value) == (7 / 20, 7 / 2000)
+    of_many = compare_right(*right_of(9, 2, 2000), level=0.9)
+    assert few.p_value == of_many.p_value == mcnemar_p_value(9, 2)
+    assert (few.value, of_many.value) == (7 / 20, 7 / 2000)
 
 
 def test_interval_by_hand():
@@ -70,12 +70,12 @@ def test_interval_holds_the_truth_as_often_as_it_says(gained, lost):
 
 def test_bootstrap_equals_all_resamples_of_a_small_set():
     gains = [0.4, -0.3, 0.2, 0.25, -0.1, 0.02]
-    found = compare_losses(np.zeros(6), np.array(gains), level=0.8)
+    comparison = compare_losses(np.zeros(6), np.array(gains), level=0.8)
     means = listed_bootstrap_means(gains)
     # 10,000 draws: the standard error of a share is below 0.005.
-    assert found.p_value == pytest.approx(listed_bootstrap_p(gains), abs=0.02)
-    assert found.value == pytest.approx(sum(gains) / 6)
-    assert found.interval == pytest.approx((means[len(means) // 10], means[len(means) * 9 // 10]), abs=0.01)
+    assert comparison.p_value == pytest.approx(listed_bootstrap_p(gains), abs=0.02)
+    assert comparison.value == pytest.approx(sum(gains) / 6)
+    assert comparison.interval == pytest.approx((means[len(means) // 10], means[len(means) * 9 // 10]), abs=0.01)
 
 
 def test_bootstrap_gives_the_same_answer_again_and_never_says_impossible():

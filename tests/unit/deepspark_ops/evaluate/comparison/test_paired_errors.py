@@ -19,28 +19,28 @@ def scored_samples(losses, *, index=None, task="regression"):
 
 def test_counts_means_and_the_largest_differences_are_those_of_a_loop():
     random = np.random.default_rng(3)
-    mine, theirs = random.exponential(1.0, 500).round(2), random.exponential(1.1, 500).round(2)
+    mine, second = random.exponential(1.0, 500).round(2), random.exponential(1.1, 500).round(2)
     index = np.arange(500) * 3  # others do not count
-    found = paired_errors(scored_samples(mine, index=index), scored_samples(theirs, index=index), most=5)
-    rows = list(zip(index.tolist(), mine.tolist(), theirs.tolist(), strict=True))
-    assert found.n_first == sum(a < b for _, a, b in rows)
-    assert found.n_second == sum(b < a for _, a, b in rows)
-    told = [(one.index, one.first, one.second) for one in found.first_better]
-    assert told == sorted(rows, key=lambda row: (-(row[2] - row[1]), row[0]))[:5]
-    told = [(one.index, one.first, one.second) for one in found.second_better]
-    assert told == sorted(rows, key=lambda row: (-(row[1] - row[2]), row[0]))[:5]
-    assert found.p == pytest.approx(stats.binomtest(found.n_first, found.n_first + found.n_second).pvalue)
-    more = theirs - mine
-    assert found.interval == pytest.approx(stats.norm.interval(0.95, more.mean(), stats.sem(more)), rel=1e-6)
-    assert (found.first, found.second) == (pytest.approx(mine.mean()), pytest.approx(theirs.mean()))
+    paired = paired_errors(scored_samples(mine, index=index), scored_samples(second, index=index), most=5)
+    rows = list(zip(index.tolist(), mine.tolist(), second.tolist(), strict=True))
+    assert paired.n_first == sum(a < b for _, a, b in rows)
+    assert paired.n_second == sum(b < a for _, a, b in rows)
+    listed = [(sample.index, sample.first, sample.second) for sample in paired.first_better]
+    assert listed == sorted(rows, key=lambda row: (-(row[2] - row[1]), row[0]))[:5]
+    listed = [(sample.index, sample.first, sample.second) for sample in paired.second_better]
+    assert listed == sorted(rows, key=lambda row: (-(row[1] - row[2]), row[0]))[:5]
+    assert paired.p == pytest.approx(stats.binomtest(paired.n_first, paired.n_first + paired.n_second).pvalue)
+    more = second - mine
+    assert paired.interval == pytest.approx(stats.norm.interval(0.95, more.mean(), stats.sem(more)), rel=1e-6)
+    assert (paired.first, paired.second) == (pytest.approx(mine.mean()), pytest.approx(second.mean()))
 
 
 def test_samples_with_a_picture_are_named_where_there_are_any():
-    mine, theirs = scored_samples([0.0, 0.0, 0.0, 9.0]), scored_samples([3.0, 2.0, 1.0, 0.0])
-    found = paired_errors(mine, theirs, pictured={1, 2})
-    assert [one.index for one in found.first_better] == [1, 2]
-    assert found.second_better == ()
-    assert found.n_second == 1
+    mine, second = scored_samples([0.0, 0.0, 0.0, 9.0]), scored_samples([3.0, 2.0, 1.0, 0.0])
+    paired = paired_errors(mine, second, pictured={1, 2})
+    assert [sample.index for sample in paired.first_better] == [1, 2]
+    assert paired.second_better == ()
+    assert paired.n_second == 1
 
 
 def test_equal_nets_and_a_single_sample():

@@ -20,8 +20,8 @@ def picture_of(section):
     return {index: np.full((8, 8), index, np.uint8) for index in section.shown_samples()}
 
 
-def page_of(mine, theirs, **options):
-    section = make_section(mine, theirs, options.get("known"))
+def page_of(mine, production, **options):
+    section = make_section(mine, production, options.get("known"))
     return render_report(
         mine.metrics, curves=read_curves([]), pictures=picture_of(section), settings={}, section=section
     )
@@ -30,7 +30,7 @@ def page_of(mine, theirs, **options):
 def test_samples_on_which_they_differ_are_found_classes_in_turn():
     # Production is wrong on five samples of class 0 and one of class 1, this run on two of class 3.
     section = make_section(evaluation_of(3, 7), evaluation_of(0, 4, 8, 12, 16, 1), None)
-    assert [(one.index, one.label, one.candidate, one.production) for one in section.gained] == [
+    assert [(sample.index, sample.label, sample.candidate, sample.production) for sample in section.gained] == [
         (0, 0, 0, 1),
         (1, 1, 1, 2),
         (4, 0, 0, 1),
@@ -38,7 +38,7 @@ def test_samples_on_which_they_differ_are_found_classes_in_turn():
         (12, 0, 0, 1),
         (16, 0, 0, 1),
     ]
-    assert [(one.index, one.candidate, one.production) for one in section.lost] == [(3, 0, 3), (7, 0, 3)]
+    assert [(sample.index, sample.candidate, sample.production) for sample in section.lost] == [(3, 0, 3), (7, 0, 3)]
     assert [(change.label, change.n_gained, change.n_lost) for change in section.changed_classes()] == [
         (0, 5, 0),
         (3, 0, 2),
@@ -62,8 +62,10 @@ def test_no_more_pictures_than_a_page_takes():
 
 
 def test_page_shows_both_nets_and_their_differences():
-    known = np.arange(100).astype(np.uint64)
-    page = page_of(evaluation_of(3, 7, speed=500.0), evaluation_of(0, 4, 8, 12, 16, 1, speed=400.0), known=known)
+    known_content = np.arange(100).astype(np.uint64)
+    page = page_of(
+        evaluation_of(3, 7, speed=500.0), evaluation_of(0, 4, 8, 12, 16, 1, speed=400.0), known=known_content
+    )
     parser = Balance()
     parser.feed(page)
     assert parser.open == []

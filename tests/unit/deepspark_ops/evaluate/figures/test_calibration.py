@@ -27,24 +27,24 @@ def test_figures_are_those_of_the_definition(n_bins):
     assert result.largest_error == pytest.approx(largest, abs=1e-12)
     assert result.accuracy == is_right.mean()
     assert result.mean_confidence == pytest.approx(confidences.mean(), abs=1e-12)
-    assert sum(one.count for one in result.bins) == 250
+    assert sum(bin_.count for bin_ in result.bins) == 250
 
 
 def test_an_edge_belongs_to_the_bin_below():
     total = CalibrationSum(5)
     total.add(np.array([0.2, np.nextafter(0.2, 1)]), np.array([True, True]))
-    assert [one.count for one in total.result().bins] == [1, 1, 0, 0, 0]
+    assert [bin_.count for bin_ in total.result().bins] == [1, 1, 0, 0, 0]
 
 
 def test_batches_and_processes_do_not_matter():
     confidences, is_right = confidences_and_hits(300, 2)
-    whole, first, second = CalibrationSum(), CalibrationSum(), CalibrationSum()
-    whole.add(confidences, is_right)
+    total, first, second = CalibrationSum(), CalibrationSum(), CalibrationSum()
+    total.add(confidences, is_right)
     order = np.random.default_rng(3).permutation(300)
     first.add(confidences[order[:100]], is_right[order[:100]])
     second.add(confidences[order[100:]], is_right[order[100:]])
     second.merge(first)
-    assert second.result() == whole.result()
+    assert second.result() == total.result()
 
 
 def test_a_bin_without_samples_has_no_share():

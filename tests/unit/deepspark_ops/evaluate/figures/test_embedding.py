@@ -78,38 +78,38 @@ def vectors(n, seed):
     return (rng.standard_normal((n, 3)) + labels[:, None] % 4).astype(np.float32), labels
 
 
-def seen(found, labels, rows, **options):
+def sum_of_rows(embeddings, labels, rows, **options):
     total = NeighbourSum(**options)
     for at in rows:
-        total.add(found[at : at + 1], labels[at : at + 1], start=at)
+        total.add(embeddings[at : at + 1], labels[at : at + 1], start=at)
     return total
 
 
 def test_neighbours_are_those_of_the_definition():
-    found, labels = vectors(90, 4)
-    result = seen(found, labels, range(90)).result()
-    assert result.recall_at_1 == pytest.approx(slow_neighbours(found.tolist(), labels.tolist(), 1), abs=1e-12)
-    assert result.recall_at_5 == pytest.approx(slow_neighbours(found.tolist(), labels.tolist(), 5), abs=1e-12)
+    embeddings, labels = vectors(90, 4)
+    result = sum_of_rows(embeddings, labels, range(90)).result()
+    assert result.recall_at_1 == pytest.approx(slow_neighbours(embeddings.tolist(), labels.tolist(), 1), abs=1e-12)
+    assert result.recall_at_5 == pytest.approx(slow_neighbours(embeddings.tolist(), labels.tolist(), 5), abs=1e-12)
     assert (result.n_samples, result.n_compared, result.n_alone) == (90, 90, 1)
     assert result.recall_at_1 < result.recall_at_5
 
 
 def test_a_bounded_sample_is_the_same_in_any_order():
-    found, labels = vectors(300, 5)
-    whole = NeighbourSum(most=40)
-    whole.add(found, labels, start=0)
-    first = seen(found, labels, range(299, 99, -1), most=40)
-    first.merge(seen(found, labels, range(100), most=40))
+    embeddings, labels = vectors(300, 5)
+    total = NeighbourSum(most=40)
+    total.add(embeddings, labels, start=0)
+    first = sum_of_rows(embeddings, labels, range(299, 99, -1), most=40)
+    first.merge(sum_of_rows(embeddings, labels, range(100), most=40))
     assert len(first._indices) == 40
-    assert sorted(first._indices) == sorted(whole._indices)
-    assert first.result() == whole.result()
+    assert sorted(first._indices) == sorted(total._indices)
+    assert first.result() == total.result()
     assert np.ptp(first._indices) > 200  # from all over
 
 
 def test_blocks_are_no_border():
-    found, labels = vectors(600, 6)
-    result = seen(found, labels, range(600)).result()
-    assert result.recall_at_1 == pytest.approx(slow_neighbours(found.tolist(), labels.tolist(), 1), abs=1e-12)
+    embeddings, labels = vectors(600, 6)
+    result = sum_of_rows(embeddings, labels, range(600)).result()
+    assert result.recall_at_1 == pytest.approx(slow_neighbours(embeddings.tolist(), labels.tolist(), 1), abs=1e-12)
 
 
 def test_bad_vectors_and_nothing():
@@ -118,6 +118,6 @@ def test_bad_vectors_and_nothing():
     with pytest.raises(DataError, match=r"^no pair to verify$"):
         VerificationSum().result()
     assert NeighbourSum().result().recall_at_1 is None
-    one = NeighbourSum()
-    one.add(np.zeros((1, 2)), np.array([3]), start=0)
-    assert (one.result().n_alone, one.result().recall_at_1) == (1, None)
+    single = NeighbourSum()
+    single.add(np.zeros((1, 2)), np.array([3]), start=0)
+    assert (single.result().n_alone, single.result().recall_at_1) == (1, None)

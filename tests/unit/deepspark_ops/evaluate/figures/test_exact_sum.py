@@ -23,14 +23,14 @@ def test_sum_is_that_of_fsum():
 
 def test_order_batches_and_processes_do_not_matter():
     values = awkward(400, 2, 2)
-    whole, first, second = ExactSums(2), ExactSums(2), ExactSums(2)
-    whole.add(values)
+    total, first, second = ExactSums(2), ExactSums(2), ExactSums(2)
+    total.add(values)
     shuffled = np.random.default_rng(3).permutation(values)
     for at in range(0, 200, 7):
         first.add(shuffled[at : min(at + 7, 200)])
     second.add(shuffled[200:])
     second.merge(first)
-    assert second.exact() == whole.exact()
+    assert second.exact() == total.exact()
 
 
 def test_nothing_cancels():

@@ -17,6 +17,6 @@ def test_kept_are_the_first_of_the_sorted(wants_smallest):
 
 
 def test_none_are_kept_of_none():
-    kept = Extremes(0)
-    kept.add(np.ones(3), start=0)
-    assert kept.result() == ()
+    extremes = Extremes(0)
+    extremes.add(np.ones(3), start=0)
+    assert extremes.result() == ()

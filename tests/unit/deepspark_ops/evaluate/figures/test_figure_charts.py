@@ -44,7 +44,7 @@ def ranked(n_classes):
     rng = np.random.default_rng(1)
     total = RankingSum(n_classes)
     total.add(rng.random((80, n_classes)), rng.random((80, n_classes)) < 0.5)
-    return {f"c<{at}": one for at, one in enumerate(total.result().classes)}
+    return {f"c<{at}": ranked_class for at, ranked_class in enumerate(total.result().classes)}
 
 
 def test_roc_goes_from_corner_to_corner_and_bends_as_counted():
@@ -71,8 +71,8 @@ def test_precision_falls_as_counted():
     total.add(np.array([[0.9], [0.6], [0.4]]), np.array([[True], [False], [True]]))
     drawn = lines(precision_recall_chart({"a": total.result().classes[0]}))
     curve = drawn["a: average precision 0.8333"]
-    (left, bottom), (right, _) = drawn["line none"]
-    assert [round((x - left) / (right - left), 3) for x, _ in curve] == [0.5, 0.5, 1.0]
+    (x0, bottom), (right, _) = drawn["line none"]
+    assert [round((x - x0) / (right - x0), 3) for x, _ in curve] == [0.5, 0.5, 1.0]
     heights = [bottom - y for _, y in curve]
     assert heights[1] / heights[0] == pytest.approx(0.5, abs=0.01)
     assert heights[2] / heights[0] == pytest.approx(2 / 3, abs=0.01)

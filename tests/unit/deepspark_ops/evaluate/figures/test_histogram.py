@@ -7,8 +7,8 @@ from deepspark_ops.evaluate.figures.histogram import HistogramSum
 def slow_counts(points, result):
     counts = np.zeros(result.counts.shape, int)
     for point in points:
-        place = tuple(int((value - low) // result.width) for value, low in zip(point, result.low, strict=True))
-        counts[place] += 1
+        cell = tuple(int((value - low) // result.width) for value, low in zip(point, result.low, strict=True))
+        counts[cell] += 1
     return counts
 
 
@@ -28,8 +28,8 @@ def test_every_point_is_in_its_box(n_axes, spread):
 def test_order_batches_and_processes_do_not_matter():
     rng = np.random.default_rng(2)
     points = rng.standard_cauchy((500, 2))
-    whole = HistogramSum(2, most=32)
-    whole.add(points)
+    undivided = HistogramSum(2, most=32)
+    undivided.add(points)
     parts = []
     for part in np.array_split(rng.permutation(points), 7):
         parts.append(HistogramSum(2, most=32))
@@ -38,8 +38,8 @@ def test_order_batches_and_processes_do_not_matter():
     total = HistogramSum(2, most=32)
     for part in reversed(parts):
         total.merge(part)
-    assert total.result().counts.tolist() == whole.result().counts.tolist()
-    assert (total.result().low, total.result().width) == (whole.result().low, whole.result().width)
+    assert total.result().counts.tolist() == undivided.result().counts.tolist()
+    assert (total.result().low, total.result().width) == (undivided.result().low, undivided.result().width)
 
 
 @pytest.mark.parametrize("values", [[0.0, 0.0], [3.7, 3.7], [-1e-310, 1e300], [0.0, 5e-324], [1e9, 1e9 + 1e-6]])

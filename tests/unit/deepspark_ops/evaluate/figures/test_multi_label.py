@@ -27,21 +27,21 @@ def test_figures_are_those_of_the_definitions(ignore_label):
     expected = slow_multi_label(probabilities.tolist(), labels.tolist(), 0.5, ignore_label)
     assert result.subset_accuracy == pytest.approx(expected["subset"], abs=1e-12)
     assert result.hamming_loss == pytest.approx(expected["hamming"], abs=1e-12)
-    assert [one.name for one in result.labels] == ["cat", "1", "2", "3"]
+    assert [label.name for label in result.labels] == ["cat", "1", "2", "3"]
     f1 = []
-    for at, one in enumerate(result.labels):
-        found, counts = one.detection, expected["counts"][at]
-        assert (found.true_positives, found.false_positives) == (counts["tp"], counts["fp"])
-        assert (found.false_negatives, found.true_negatives) == (counts["fn"], counts["tn"])
+    for at, label in enumerate(result.labels):
+        detection, counts = label.detection, expected["counts"][at]
+        assert (detection.true_positives, detection.false_positives) == (counts["tp"], counts["fp"])
+        assert (detection.false_negatives, detection.true_negatives) == (counts["fn"], counts["tn"])
         precision, recall = counts["tp"] / (counts["tp"] + counts["fp"]), counts["tp"] / (counts["tp"] + counts["fn"])
         f1.append(2 * precision * recall / (precision + recall))
-        assert found.precision == pytest.approx(precision, abs=1e-12)
-        assert found.recall == pytest.approx(recall, abs=1e-12)
-        assert found.f1 == pytest.approx(f1[-1], abs=1e-12)
+        assert detection.precision == pytest.approx(precision, abs=1e-12)
+        assert detection.recall == pytest.approx(recall, abs=1e-12)
+        assert detection.f1 == pytest.approx(f1[-1], abs=1e-12)
         rows = labels[:, at] != -1
         column, truth = probabilities[rows, at].tolist(), (labels[rows, at] == 1).tolist()
-        assert one.ranked.average_precision == pytest.approx(slow_average_precision(column, truth), abs=1e-12)
-        assert one.ranked.roc_auc == pytest.approx(slow_roc_auc(column, truth), abs=1e-12)
+        assert label.ranked.average_precision == pytest.approx(slow_average_precision(column, truth), abs=1e-12)
+        assert label.ranked.roc_auc == pytest.approx(slow_roc_auc(column, truth), abs=1e-12)
     assert result.macro_f1 == pytest.approx(np.mean(f1), abs=1e-12)
     counted = labels != -1
     answers = probabilities > 0.5
@@ -64,10 +64,10 @@ def test_threshold_is_where_it_is_told():
 
 def test_batches_and_processes_do_not_matter():
     probabilities, labels = probabilities_and_labels(150, 3, 3, ignored=True)
-    whole = sum_in_batches(MultiLabelSum(labels.shape[1], ignore_label=-1), probabilities, labels, batch=150)
+    total = sum_in_batches(MultiLabelSum(labels.shape[1], ignore_label=-1), probabilities, labels, batch=150)
     first = sum_in_batches(MultiLabelSum(labels.shape[1], ignore_label=-1), probabilities[70:], labels[70:])
     first.merge(sum_in_batches(MultiLabelSum(labels.shape[1], ignore_label=-1), probabilities[:70], labels[:70]))
-    assert first.result() == whole.result()
+    assert first.result() == total.result()
 
 
 def test_bad_labels_are_named():

@@ -32,9 +32,9 @@ def test_exact_figures_are_those_of_the_definitions(distinct):
     everything, truth = scores.ravel().tolist(), targets.ravel().tolist()
     assert result.micro.roc_auc == pytest.approx(slow_roc_auc(everything, truth), abs=1e-12)
     assert result.micro.average_precision == pytest.approx(slow_average_precision(everything, truth), abs=1e-12)
-    assert result.macro_roc_auc == pytest.approx(np.mean([one.roc_auc for one in result.classes]), abs=1e-15)
+    assert result.macro_roc_auc == pytest.approx(np.mean([ranked.roc_auc for ranked in result.classes]), abs=1e-15)
     assert result.macro_average_precision == pytest.approx(
-        np.mean([one.average_precision for one in result.classes]), abs=1e-15
+        np.mean([ranked.average_precision for ranked in result.classes]), abs=1e-15
     )
 
 
@@ -47,10 +47,10 @@ def test_binned_figures_are_as_near_as_they_say(is_probability, n_classes):
     binned = sum_in_batches(
         RankingSum(scores.shape[1], is_probability=is_probability, most_exact=10), scores, targets
     ).result()
-    for one, other in zip([*exact.classes, exact.micro], [*binned.classes, binned.micro], strict=True):
+    for exact_row, other in zip([*exact.classes, exact.micro], [*binned.classes, binned.micro], strict=True):
         assert 0 <= other.roc_auc_within < 0.02
-        assert abs(one.roc_auc - other.roc_auc) <= other.roc_auc_within + 1e-12
-        assert abs(one.average_precision - other.average_precision) <= other.average_precision_within + 1e-12
+        assert abs(exact_row.roc_auc - other.roc_auc) <= other.roc_auc_within + 1e-12
+        assert abs(exact_row.average_precision - other.average_precision) <= other.average_precision_within + 1e-12
         assert other.average_precision_within < 0.1
 
 
@@ -72,12 +72,12 @@ def test_bound_holds_where_a_bin_has_many():
 @pytest.mark.parametrize("most_exact", [10_000, 100])
 def test_batches_and_processes_do_not_matter(most_exact):
     scores, targets = scores_and_targets(200, 2, 3)
-    whole = sum_in_batches(RankingSum(scores.shape[1], most_exact=most_exact), scores, targets, batch=200)
+    total = sum_in_batches(RankingSum(scores.shape[1], most_exact=most_exact), scores, targets, batch=200)
     first = sum_in_batches(RankingSum(scores.shape[1], most_exact=most_exact), scores[120:], targets[120:])
     second = sum_in_batches(RankingSum(scores.shape[1], most_exact=most_exact), scores[:20], targets[:20])
     second.merge(sum_in_batches(RankingSum(scores.shape[1], most_exact=most_exact), scores[20:120], targets[20:120]))
     first.merge(second)
-    assert first.result() == whole.result()
+    assert first.result() == total.result()
 
 
 @pytest.mark.parametrize("is_probability", [True, False])
@@ -125,8 +125,8 @@ def test_a_class_without_samples_has_no_figures():
     total = RankingSum(2)
     total.add_labels(np.array([[0.6, 0.4], [0.9, 0.1]]), np.array([0, 0]))
     result = total.result()
-    assert [one.roc_auc for one in result.classes] == [None, None]
-    assert [one.average_precision for one in result.classes] == [1.0, None]
+    assert [ranked.roc_auc for ranked in result.classes] == [None, None]
+    assert [ranked.average_precision for ranked in result.classes] == [1.0, None]
     assert (result.macro_roc_auc, result.macro_average_precision) == (None, 1.0)
     assert result.classes[0].roc == ()
 
@@ -134,10 +134,10 @@ def test_a_class_without_samples_has_no_figures():
 def test_curves_are_kept_of_the_classes_that_are_ranked_worst():
     scores, targets = scores_and_targets(300, 4, 8)
     total = sum_in_batches(RankingSum(scores.shape[1]), scores, targets)
-    areas = [one.roc_auc for one in total.result().classes]
-    found = total.result(n_curves=2)
-    assert [bool(one.roc) for one in found.classes] == [area in sorted(areas)[:2] for area in areas]
-    assert found.micro.roc
+    areas = [ranked.roc_auc for ranked in total.result().classes]
+    result = total.result(n_curves=2)
+    assert [bool(ranked.roc) for ranked in result.classes] == [area in sorted(areas)[:2] for area in areas]
+    assert result.micro.roc
 
 
 def test_equal_scores_count_one_half():

@@ -9,37 +9,37 @@ from tests.unit.deepspark_ops.evaluate.figures.batched_sum import sum_in_batches
 
 def reconstructions(n, seed):
     rng = np.random.default_rng(seed)
-    given = rng.random((n, 1, 3, 4)).astype(np.float32)
-    made = (given + 0.2 * rng.random((n, 1, 1, 1)) * rng.standard_normal(given.shape)).astype(np.float32)
-    made[5] = given[5]
-    return made, given
+    inputs = rng.random((n, 1, 3, 4)).astype(np.float32)
+    outputs = (inputs + 0.2 * rng.random((n, 1, 1, 1)) * rng.standard_normal(inputs.shape)).astype(np.float32)
+    outputs[5] = inputs[5]
+    return outputs, inputs
 
 
 @pytest.mark.parametrize("peak", [None, 1.0, 255.0])
 def test_figures_are_those_of_the_definitions(peak):
-    made, given = reconstructions(50, 1)
-    result = sum_in_batches(ReconstructionSum(shown=3, peak=peak), made, given).result()
-    range_ = float(given.max()) - float(given.min())
-    rows = [values.reshape(50, -1).astype(np.float64).tolist() for values in (made, given)]
+    outputs, inputs = reconstructions(50, 1)
+    result = sum_in_batches(ReconstructionSum(shown=3, peak=peak), outputs, inputs).result()
+    range_ = float(inputs.max()) - float(inputs.min())
+    rows = [values.reshape(50, -1).astype(np.float64).tolist() for values in (outputs, inputs)]
     expected = slow_reconstruction(*rows, range_ if peak is None else peak)
     assert result.mse == pytest.approx(expected["mse"], rel=1e-12)
     assert result.mae == pytest.approx(expected["mae"], rel=1e-12)
     assert result.psnr == pytest.approx(expected["psnr"], rel=1e-12)
     assert (result.n_samples, result.n_perfect) == (50, 1)
     each = np.array(expected["each"])
-    assert [one.index for one in result.worst] == np.argsort(-each)[:3].tolist()
-    assert [one.index for one in result.best] == np.argsort(each)[:3].tolist()
+    assert [sample.index for sample in result.worst] == np.argsort(-each)[:3].tolist()
+    assert [sample.index for sample in result.best] == np.argsort(each)[:3].tolist()
     assert sum(result.errors.counts) + result.errors.below + result.errors.above == 50
 
 
 def test_batches_and_processes_do_not_matter():
-    made, given = reconstructions(60, 2)
-    whole = sum_in_batches(ReconstructionSum(shown=3), made, given, batch=60)
+    outputs, inputs = reconstructions(60, 2)
+    total = sum_in_batches(ReconstructionSum(shown=3), outputs, inputs, batch=60)
     first = ReconstructionSum(shown=3)
     for row in range(59, 19, -1):
-        first.add(made[row : row + 1], given[row : row + 1], start=row)
-    first.merge(sum_in_batches(ReconstructionSum(shown=3), made[:20], given[:20]))
-    assert first.result() == whole.result()
+        first.add(outputs[row : row + 1], inputs[row : row + 1], start=row)
+    first.merge(sum_in_batches(ReconstructionSum(shown=3), outputs[:20], inputs[:20]))
+    assert first.result() == total.result()
 
 
 def test_perfect_samples_have_no_psnr():

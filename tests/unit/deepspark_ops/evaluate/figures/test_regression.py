@@ -20,13 +20,13 @@ def predictions(n, n_outputs, seed, *, offset=0.0):
 def test_figures_are_those_of_the_definitions(offset):
     predicted, true = predictions(150, 2, 1, offset=offset)
     result = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true).result(["width"])
-    assert [one.name for one in result.outputs] == ["width", "1"]
-    for at, one in enumerate(result.outputs):
+    assert [output.name for output in result.outputs] == ["width", "1"]
+    for at, output in enumerate(result.outputs):
         expected = slow_regression(predicted[:, at].tolist(), true[:, at].tolist())
         for name, value in expected.items():
-            assert getattr(one, name) == pytest.approx(value, rel=1e-12)
-        assert one.mean_true == pytest.approx(float(true[:, at].astype(np.float64).mean()), rel=1e-12)
-    assert result.r2 == pytest.approx(np.mean([one.r2 for one in result.outputs]), rel=1e-12)
+            assert getattr(output, name) == pytest.approx(value, rel=1e-12)
+        assert output.mean_true == pytest.approx(float(true[:, at].astype(np.float64).mean()), rel=1e-12)
+    assert result.r2 == pytest.approx(np.mean([output.r2 for output in result.outputs]), rel=1e-12)
     everything = slow_regression(predicted.ravel().tolist(), true.ravel().tolist())
     for name in ("mae", "rmse", "bias"):
         assert getattr(result, name) == pytest.approx(everything[name], rel=1e-12)
@@ -43,21 +43,21 @@ def test_r2_of_the_least_squares_line_is_the_squared_correlation():
 
 def test_batches_and_processes_do_not_matter():
     predicted, true = predictions(200, 3, 2)
-    whole = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true, batch=200)
+    undivided = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true, batch=200)
     first, second = RegressionSum(3, worst=3), RegressionSum(3, worst=3)
     for total, rows in ((first, range(199, 90, -1)), (second, range(91))):
         for row in rows:
             total.add(predicted[row : row + 1], true[row : row + 1], start=row)
     first.merge(second)
-    assert first.result() == whole.result()
+    assert first.result() == undivided.result()
 
 
 def test_worst_samples_are_the_worst():
     predicted, true = predictions(80, 2, 3)
     each = ((predicted.astype(np.float64) - true) ** 2).mean(axis=1)
     worst = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true).result().worst
-    assert [one.index for one in worst] == np.argsort(-each)[:3].tolist()
-    assert [one.value for one in worst] == pytest.approx(sorted(each, reverse=True)[:3])
+    assert [sample.index for sample in worst] == np.argsort(-each)[:3].tolist()
+    assert [sample.value for sample in worst] == pytest.approx(sorted(each, reverse=True)[:3])
 
 
 def test_histogram_counts_residuals_and_leaves_out_few():
@@ -94,7 +94,7 @@ def test_many_outputs_have_figures_and_few_histograms():
     predicted, true = predictions(10, MAX_HISTOGRAMS + 2, 5)
     outputs = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true).result().outputs
     assert len(outputs) == MAX_HISTOGRAMS + 2
-    assert [one.residuals is None for one in outputs] == [False] * MAX_HISTOGRAMS + [True] * 2
+    assert [output.residuals is None for output in outputs] == [False] * MAX_HISTOGRAMS + [True] * 2
 
 
 def test_bad_numbers_are_named():

@@ -26,7 +26,7 @@ def test_figures_are_those_of_the_paper():
         assert getattr(result, name) == pytest.approx(expected[name], abs=1e-12)
     assert result.n_ignored == np.count_nonzero(labels == 255)
     assert result.n_pixels + result.n_ignored == labels.size
-    assert [one.name for one in result.classes][:2] == ["sky", "1"]
+    assert [class_row.name for class_row in result.classes][:2] == ["sky", "1"]
     assert result.classes[1].accuracy is None  # not there, but answered
     assert result.classes[1].iou == 0.0
 
@@ -34,8 +34,8 @@ def test_figures_are_those_of_the_paper():
 def test_a_class_that_is_nowhere_does_not_count():
     result = SegmentationSum(3)
     result.add(np.array([[0, 1]]), np.array([[0, 1]]))
-    found = result.result()
-    assert (found.mean_iou, found.mean_accuracy, found.classes[2].iou) == (1.0, 1.0, None)
+    figures = result.result()
+    assert (figures.mean_iou, figures.mean_accuracy, figures.classes[2].iou) == (1.0, 1.0, None)
 
 
 def test_worst_images_have_the_fewest_right_pixels():
@@ -43,19 +43,19 @@ def test_worst_images_have_the_fewest_right_pixels():
     counted = labels != 255
     right = ((predicted == labels) & counted).sum(axis=(1, 2)) / counted.sum(axis=(1, 2))
     worst = sum_in_batches(SegmentationSum(5, ignore_label=255, worst=2), predicted, labels, batch=4).result().worst
-    assert [one.value for one in worst] == pytest.approx(sorted(right)[:2])
+    assert [image.value for image in worst] == pytest.approx(sorted(right)[:2])
     assert worst[0].index == int(np.argmin(right))
 
 
 def test_batches_and_processes_do_not_matter():
     predicted, labels = label_maps(15, 5, 3)
-    whole = sum_in_batches(SegmentationSum(5, ignore_label=255, worst=2), predicted, labels, batch=15)
+    total = sum_in_batches(SegmentationSum(5, ignore_label=255, worst=2), predicted, labels, batch=15)
     first = SegmentationSum(5, ignore_label=255, worst=2)
     first.add(predicted[8:], labels[8:], start=8)
     second = SegmentationSum(5, ignore_label=255, worst=2)
     second.add(predicted[:8], labels[:8])
     first.merge(second)
-    assert first.result() == whole.result()
+    assert first.result() == total.result()
 
 
 def test_bad_labels_are_named():

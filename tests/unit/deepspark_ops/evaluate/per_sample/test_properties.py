@@ -44,8 +44,8 @@ def table(tmp_path):
 def test_columns_of_a_table_are_read_over_borders_and_left_out_rows(table):
     assert known_properties(table, [TASK]) == ("shard", "region", "group")
     for name in ("region", "group"):
-        found = property_values(name, table, 1, 4, [TASK], [np.zeros(4)])
-        assert found == ["south", "north", "west", "\u00f6st"]
+        values = property_values(name, table, 1, 4, [TASK], [np.zeros(4)])
+        assert values == ["south", "north", "west", "\u00f6st"]
     assert property_values("shard", table, 2, 2, [TASK], [np.zeros(2)]) == ["test-0.h5", "test-1.h5"]
 
 

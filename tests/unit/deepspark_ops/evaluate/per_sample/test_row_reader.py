@@ -151,18 +151,18 @@ def test_of_two_nets_the_samples_by_who_is_right(outcome, tmp_path):
     first, second = two_evaluations(tmp_path)
     pairs = list(zip(*(pq.read_table(folder / ROWS_NAME).to_pylist() for folder in (first, second)), strict=True))
     expected = {
-        mine["index"]: theirs
-        for mine, theirs in pairs
+        mine["index"]: other
+        for mine, other in pairs
         if mine["label"] is not None
-        and OUTCOMES[outcome](mine["label"] == mine["predicted"], theirs["label"] == theirs["predicted"])
+        and OUTCOMES[outcome](mine["label"] == mine["predicted"], other["label"] == other["predicted"])
     }
     query = RowQuery(outcome=outcome, order="-loss_difference")
     rows = SelectedRows(first, query, "sha256:first", (second, "sha256:second")).rows(0, N)
     assert {row["index"] for row in rows} == set(expected) != set()
     for row in rows:
-        theirs = expected[row["index"]]
-        assert (row["other_predicted"], row["other_loss"]) == (theirs["predicted"], theirs["loss"])
-        assert row["loss_difference"] == theirs["loss"] - row["loss"]
+        other = expected[row["index"]]
+        assert (row["other_predicted"], row["other_loss"]) == (other["predicted"], other["loss"])
+        assert row["loss_difference"] == other["loss"] - row["loss"]
     differences = [row["loss_difference"] for row in rows]
     assert differences == sorted(differences, reverse=True)
 
@@ -173,7 +173,7 @@ def test_of_two_regressions_the_samples_with_the_smaller_loss(tmp_path):
     for outcome, sign in (("this", 1), ("other", -1)):
         query = RowQuery(outcome=outcome, order="index")
         selected = SelectedRows(first, query, "sha256:first", (second, "sha256:second"))
-        better = [at for at, (mine, theirs) in enumerate(zip(*losses, strict=True)) if sign * (theirs - mine) > 0]
+        better = [at for at, (mine, other) in enumerate(zip(*losses, strict=True)) if sign * (other - mine) > 0]
         assert [row["index"] for row in selected.rows(0, N)] == better != []
     assert SelectedRows(first, RowQuery(outcome="both"), "sha256:first", (second, "sha256:second")).n_rows == 0
 

@@ -86,7 +86,7 @@ def test_parts_are_joined_in_their_order_with_what_they_are_of(tmp_path):
     assert table["index"].to_pylist() == list(range(N))
     metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     results = json.loads(metadata.pop("deepspark.results"))
-    assert [(one["prefix"], one["task"]) for one in results] == [("", "regression")]
+    assert [(result["prefix"], result["task"]) for result in results] == [("", "regression")]
     assert metadata == {
         "deepspark.samples_version": "2",
         "deepspark.task": "regression",
@@ -117,24 +117,27 @@ def test_each_of_several_results_has_its_columns(tmp_path):
     schema = rows_schema(tasks, has_scores=False)
     first, second = result_prefixes(tasks)
     assert first == "_".join(tasks[0].outputs) + "_"
-    own = ["label", "predicted", "rank", "probability", "label_probability"]
+    class_columns = ["label", "predicted", "rank", "probability", "label_probability"]
     assert schema.names == [
         *("index", "name", "content"),
-        *(f"{first}{name}" for name in ("loss", *own)),
+        *(f"{first}{name}" for name in ("loss", *class_columns)),
         *(f"{second}{name}" for name in ("loss", "true", "predicted")),
     ]
     with parquet_output(tmp_path / "rows", schema) as output:
-        found = []
+        scored_results = []
         for total, (_, values, targets) in zip(sums, results, strict=True):
             total.add(values, targets, start=0)
-            found.append(ScoredResult(values, targets, total.last()))
-        SampleRows(output, tasks, schema).add(ScoredBatch(0, np.arange(N, dtype=np.uint64), found), None)
+            scored_results.append(ScoredResult(values, targets, total.last()))
+        SampleRows(output, tasks, schema).add(ScoredBatch(0, np.arange(N, dtype=np.uint64), scored_results), None)
     table = pq.read_table(tmp_path / "rows")
     assert table[f"{first}loss"].to_pylist() == sums[0].samples().loss.tolist()
     assert table[f"{second}loss"].to_pylist() == sums[1].samples().loss.tolist()
     assert table[f"{second}true"].to_pylist() == results[1][2].tolist()
-    told = json.loads(table.schema.metadata[b"deepspark.results"])
-    assert [(one["prefix"], one["task"]) for one in told] == [(first, "classification"), (second, "regression")]
+    described = json.loads(table.schema.metadata[b"deepspark.results"])
+    assert [(result["prefix"], result["task"]) for result in described] == [
+        (first, "classification"),
+        (second, "regression"),
+    ]
 
 
 def test_prefixes_tell_results_apart():

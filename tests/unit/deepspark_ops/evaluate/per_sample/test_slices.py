@@ -21,9 +21,9 @@ def sliced(chosen, values, targets, rows, *, batch=11):
     total = SliceSums(("kind", "half"), chosen)
     for start in range(rows.start, rows.stop, batch):
         part = range(start, min(start + batch, rows.stop))
-        given = {"kind": kind_of(part), "half": ["first" if at < N // 2 else "second" for at in part]}
+        columns = {"kind": kind_of(part), "half": ["first" if at < N // 2 else "second" for at in part]}
         at = slice(part.start, part.stop)
-        total.add(given, [value[at] for value in values], targets[at], start=start)
+        total.add(columns, [value[at] for value in values], targets[at], start=start)
     return total
 
 
@@ -31,26 +31,26 @@ def sliced(chosen, values, targets, rows, *, batch=11):
 def test_a_slice_has_the_figures_of_its_samples_alone(task):
     chosen, values, targets = task_answers(task)
     result = sliced(chosen, values, targets, range(N)).result(ReportHead(SCORED))
-    found = [(one.column, one.value) for one in result]
-    assert found == [*(("kind", kind) for kind in "abc"), ("half", "first"), ("half", "second")]
-    for one in result[:3]:
-        rows = [at for at, kind in enumerate(kind_of(range(N))) if kind == one.value]
-        alone = sum_of(chosen)
-        alone.add([value[rows] for value in values], targets[rows], start=0)
-        expected = alone.metrics(ReportHead(SCORED))
-        assert (one.n_samples, one.main) == (len(rows), expected.main)
-        figures = [np.nan if row.value is None else row.value for row in one.rows]
-        wanted = [np.nan if row.value is None else row.value for row in expected.rows()]
-        np.testing.assert_allclose(figures, wanted, rtol=1e-12)
+    keys = [(row.column, row.value) for row in result]
+    assert keys == [*(("kind", kind) for kind in "abc"), ("half", "first"), ("half", "second")]
+    for slice_row in result[:3]:
+        rows = [at for at, kind in enumerate(kind_of(range(N))) if kind == slice_row.value]
+        expected_sum = sum_of(chosen)
+        expected_sum.add([value[rows] for value in values], targets[rows], start=0)
+        expected = expected_sum.metrics(ReportHead(SCORED))
+        assert (slice_row.n_samples, slice_row.main) == (len(rows), expected.main)
+        figures = [np.nan if row.value is None else row.value for row in slice_row.rows]
+        expected_figures = [np.nan if row.value is None else row.value for row in expected.rows()]
+        np.testing.assert_allclose(figures, expected_figures, rtol=1e-12)
 
 
 def test_slices_of_parts_are_put_together():
     chosen, values, targets = task_answers("regression")
-    whole = sliced(chosen, values, targets, range(N)).result(ReportHead(SCORED))
+    undivided = sliced(chosen, values, targets, range(N)).result(ReportHead(SCORED))
     first = sliced(chosen, values, targets, range(55, N))
     first.merge(sliced(chosen, values, targets, range(55)))
-    assert [(one.value, one.main.value) for one in first.result(ReportHead(SCORED))] == [
-        (one.value, one.main.value) for one in whole
+    assert [(row.value, row.main.value) for row in first.result(ReportHead(SCORED))] == [
+        (row.value, row.main.value) for row in undivided
     ]
 
 
@@ -61,7 +61,7 @@ def test_values_without_a_sample_that_counts_are_left_out():
     targets[5] = 1
     total = SliceSums(("kind",), chosen)
     total.add({"kind": ["x"] * 5 + ["y"] * 5}, [values[0][:10]], targets[:10], start=0)
-    assert [one.value for one in total.result(ReportHead(SCORED))] == ["y"]
+    assert [row.value for row in total.result(ReportHead(SCORED))] == ["y"]
 
 
 def test_a_property_that_names_samples_is_refused():

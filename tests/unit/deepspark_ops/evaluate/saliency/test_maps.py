@@ -36,13 +36,13 @@ def test_grad_cam_by_hand():
 @pytest.mark.parametrize("window", [(0, 0, 28, 28), (0, 0, 3, 5), (2, 1, 11, 30), (0, 0, 1, 1)])
 @pytest.mark.parametrize("across", [1, 3, 7])
 def test_every_pixel_of_the_window_is_below_a_square_and_no_other_pixel(window, across):
-    top, left, height, width = window
+    top, x0, height, width = window
     squares = squares_on(*window, across=across)
     counts = np.zeros((40, 40), int)
     for row, column in squares.corners():
         counts[row : row + squares.height, column : column + squares.width] += 1
     inside = np.zeros((40, 40), bool)
-    inside[top : top + height, left : left + width] = True
+    inside[top : top + height, x0 : x0 + width] = True
     assert np.array_equal(counts > 0, inside)
     assert len(squares) == len(squares.corners()) <= (2 * across) ** 2
 

@@ -128,8 +128,8 @@ def test_a_label_has_the_samples_with_it(tmp_path):
     names = [report.name for report in metrics.figures.labels]
     for at, lines in groups.texts.items():
         answered = [names[k] for k in range(3) if probabilities[at, k] > 0.5]
-        there = [names[k] for k in range(3) if labels[at, k] == 1]
-        assert lines == (f"answered: {', '.join(answered) or 'none'}", f"there: {', '.join(there)}")
+        present = [names[k] for k in range(3) if labels[at, k] == 1]
+        assert lines == (f"answered: {', '.join(answered) or 'none'}", f"there: {', '.join(present)}")
 
 
 def test_a_class_of_pixels_has_the_pictures_with_the_class(tmp_path):
@@ -164,7 +164,7 @@ def test_a_bar_of_distances_has_its_pairs(tmp_path):
     assert groups.texts[at] == (f"distance {distances[at]:.4g}", "alike" if is_same[at] == 1 else "not alike")
 
 
-def apart(sizes):
+def disjoint_groups(sizes):
     starts = np.cumsum([0, *sizes])
     return [
         SampleGroup(f"g-{at}", "", size, tuple(range(starts[at], starts[at] + min(size, MOST_PER_GROUP))))
@@ -178,15 +178,15 @@ def apart(sizes):
 )
 def test_groups_take_turns_until_the_bound(most, lengths):
     shown = set()
-    groups = limited(apart([9, 3, 1, 20]), most, shown)
-    taken = {group.id: len(group.indices) for group in groups}
-    assert sum(taken.values()) == len(shown) <= most
+    groups = limited(disjoint_groups([9, 3, 1, 20]), most, shown)
+    sizes = {group.id: len(group.indices) for group in groups}
+    assert sum(sizes.values()) == len(shown) <= most
     if most == 3:
-        assert taken == {"g-3": 1, "g-0": 1, "g-1": 1}
+        assert sizes == {"g-3": 1, "g-0": 1, "g-1": 1}
     elif most == 1:
-        assert taken == {"g-3": 1}
+        assert sizes == {"g-3": 1}
     else:
-        assert [taken[f"g-{at}"] for at in range(len(lengths))] == lengths
+        assert [sizes[f"g-{at}"] for at in range(len(lengths))] == lengths
 
 
 def test_samples_that_are_shown_already_cost_nothing():

@@ -39,29 +39,29 @@ def choose(*layers, wish=None, **shapes):
     ],
 )
 def test_layers_that_read_class_labels_tell_a_classification(kind, activation):
-    (found,) = choose(PRODUCT, loss_layer(kind, "ip", "label"))
-    assert (found.task, found.outputs, found.target, found.n_classes) == ("classification", ("ip",), "label", 7)
-    assert (found.activation, found.is_target_fed) == (activation, True)
-    assert found.found_by == f'layer "loss" ({kind})'
+    (chosen,) = choose(PRODUCT, loss_layer(kind, "ip", "label"))
+    assert (chosen.task, chosen.outputs, chosen.target, chosen.n_classes) == ("classification", ("ip",), "label", 7)
+    assert (chosen.activation, chosen.is_target_fed) == (activation, True)
+    assert chosen.found_by == f'layer "loss" ({kind})'
 
 
 def test_splits_are_looked_through_and_accuracy_beside_the_loss_is_no_second_result():
-    (found,) = choose(PRODUCT, loss_layer("Accuracy", "ip", "label", name="acc"), LOSS)
-    assert (found.output, found.found_by) == ("ip", 'layer "loss" (SoftmaxWithLoss)')
+    (chosen,) = choose(PRODUCT, loss_layer("Accuracy", "ip", "label", name="acc"), LOSS)
+    assert (chosen.output, chosen.found_by) == ("ip", 'layer "loss" (SoftmaxWithLoss)')
 
 
 def test_an_accuracy_beside_another_loss_makes_it_a_classification():
-    (found,) = choose(
+    (chosen,) = choose(
         inner_product("ip", "data", 1),
         loss_layer("EuclideanLoss", "ip", "label"),
         loss_layer("Accuracy", "ip", "label", name="acc"),
     )
-    assert found.task == "classification"
+    assert chosen.task == "classification"
 
 
 def test_accuracies_of_several_targets_are_results_where_the_losses_are_for_training_alone():
     slices = 'layer { name: "s" type: "Slice" bottom: "label" top: "kind" top: "make" slice_param { slice_dim: 1 } }'
-    found = choose(
+    chosen = choose(
         slices,
         PRODUCT,
         inner_product("ip2", "data", 3),
@@ -70,55 +70,55 @@ def test_accuracies_of_several_targets_are_results_where_the_losses_are_for_trai
         loss_layer("Accuracy", "ip2", "make", name="make_1"),
         label=(2,),
     )
-    assert [(task.output, task.target, task.n_classes) for task in found] == [("ip2", "make", 3), ("ip", "kind", 7)]
+    assert [(task.output, task.target, task.n_classes) for task in chosen] == [("ip2", "make", 3), ("ip", "kind", 7)]
 
 
 def test_probabilities_are_seen():
-    (found,) = choose(PRODUCT, PROB, loss_layer("Accuracy", "prob", "label"))
-    assert (found.output, found.activation) == ("prob", "none")
+    (chosen,) = choose(PRODUCT, PROB, loss_layer("Accuracy", "prob", "label"))
+    assert (chosen.output, chosen.activation) == ("prob", "none")
 
 
 def test_a_net_that_ends_in_softmax():
-    (found,) = choose(PRODUCT, PROB)
-    assert (found.task, found.output, found.activation, found.target) == ("classification", "prob", "none", "label")
+    (chosen,) = choose(PRODUCT, PROB)
+    assert (chosen.task, chosen.output, chosen.activation, chosen.target) == ("classification", "prob", "none", "label")
 
 
 def test_a_class_a_pixel_is_a_segmentation():
-    (found,) = choose(
+    (chosen,) = choose(
         PER_PIXEL,
         loss_layer("SoftmaxWithLoss", "ip", "label", options="loss_param { ignore_label: 255 }"),
         label=(1, 2, 3),
     )
-    assert (found.task, found.n_classes, found.shape, found.ignore_label) == ("segmentation", 7, (7, 2, 3), 255)
+    assert (chosen.task, chosen.n_classes, chosen.shape, chosen.ignore_label) == ("segmentation", 7, (7, 2, 3), 255)
 
 
 def test_one_yes_or_no_a_pixel_is_a_segmentation_of_two_classes():
-    (found,) = choose(
+    (chosen,) = choose(
         PER_PIXEL.replace("7", "1"), loss_layer("SigmoidCrossEntropyLoss", "ip", "label"), label=(1, 2, 3)
     )
-    assert (found.task, found.n_classes, found.activation) == ("segmentation", 2, "sigmoid")
+    assert (chosen.task, chosen.n_classes, chosen.activation) == ("segmentation", 2, "sigmoid")
 
 
 def test_sigmoids_against_labels_are_several_labels():
-    (found,) = choose(inner_product("ip", "data", 5), loss_layer("SigmoidCrossEntropyLoss", "ip", "label"), label=(5,))
-    assert (found.task, found.n_classes, found.activation, found.target) == ("multi_label", 5, "sigmoid", "label")
+    (chosen,) = choose(inner_product("ip", "data", 5), loss_layer("SigmoidCrossEntropyLoss", "ip", "label"), label=(5,))
+    assert (chosen.task, chosen.n_classes, chosen.activation, chosen.target) == ("multi_label", 5, "sigmoid", "label")
 
 
 def test_numbers_against_labels_in_either_order_are_a_regression():
     for bottoms in (("ip", "label"), ("label", "ip")):
-        (found,) = choose(inner_product("ip", "data", 2), loss_layer("EuclideanLoss", *bottoms), label=(2,))
-        assert (found.task, found.output, found.target, found.activation) == ("regression", "ip", "label", "none")
+        (chosen,) = choose(inner_product("ip", "data", 2), loss_layer("EuclideanLoss", *bottoms), label=(2,))
+        assert (chosen.task, chosen.output, chosen.target, chosen.activation) == ("regression", "ip", "label", "none")
 
 
 def test_a_part_of_the_label_that_the_net_reads_makes_no_reconstruction_of_the_other_part():
     slices = 'layer { name: "s" type: "Slice" bottom: "label" top: "gaze" top: "pose" slice_param { slice_point: 2 } }'
     joined = 'layer { name: "cat" type: "Concat" bottom: "flat" bottom: "pose" top: "cat" }'
     loss = loss_layer("EuclideanLoss", "ip", "gaze")
-    (found,) = choose(slices, FLAT, joined, inner_product("ip", "cat", 2), loss, label=(4,))
-    assert (found.task, found.output, found.target) == ("regression", "ip", "gaze")
-    whole = inner_product("ip", "label", 2)
-    (found,) = choose(slices, whole, loss, label=(4,))
-    assert found.task == "reconstruction"
+    (chosen,) = choose(slices, FLAT, joined, inner_product("ip", "cat", 2), loss, label=(4,))
+    assert (chosen.task, chosen.output, chosen.target) == ("regression", "ip", "gaze")
+    product_of_label = inner_product("ip", "label", 2)
+    (chosen,) = choose(slices, product_of_label, loss, label=(4,))
+    assert chosen.task == "reconstruction"
 
 
 def test_caffes_autoencoder_reconstructs_its_input_and_is_one_result():
@@ -128,24 +128,26 @@ def test_caffes_autoencoder_reconstructs_its_input_and_is_one_result():
         loss_layer("SigmoidCrossEntropyLoss", "ip", "flat", options="loss_weight: 1"),
         sigmoid, loss_layer("EuclideanLoss", "sig", "flat", name="l2", options="loss_weight: 0"),
     )  # fmt: skip
-    (found,) = choose(*parts)
-    assert (found.task, found.output, found.activation) == ("reconstruction", "ip", "sigmoid")
-    assert (found.target, found.is_target_fed) == ("flat", False)
+    (chosen,) = choose(*parts)
+    assert (chosen.task, chosen.output, chosen.activation) == ("reconstruction", "ip", "sigmoid")
+    assert (chosen.target, chosen.is_target_fed) == ("flat", False)
 
 
 def test_the_sides_of_a_pair_are_an_embedding():
     slices = 'layer { name: "s" type: "Slice" bottom: "data" top: "a" top: "b" slice_param { slice_dim: 1 } }'
     pair = loss_layer("ContrastiveLoss", "fa", "fb", "label", options="contrastive_loss_param { margin: 2 }")
-    (found,) = choose(slices, inner_product("fa", "a", 2), inner_product("fb", "b", 2), pair, sample=(2, 3, 3))
-    assert (found.task, found.outputs, found.target, found.margin) == ("embedding", ("fa", "fb"), "label", 2.0)
+    (chosen,) = choose(slices, inner_product("fa", "a", 2), inner_product("fb", "b", 2), pair, sample=(2, 3, 3))
+    assert (chosen.task, chosen.outputs, chosen.target, chosen.margin) == ("embedding", ("fa", "fb"), "label", 2.0)
 
 
 def test_of_losses_against_one_target_the_heaviest_stands_for_all_and_of_equal_ones_the_last():
     help_in_training = loss_layer("SoftmaxWithLoss", "ip2", "label", name="aux", options="loss_weight: 0.3")
-    assert [one.output for one in choose(PRODUCT, inner_product("ip2", "data", 7), LOSS, help_in_training)] == ["ip"]
+    assert [result.output for result in choose(PRODUCT, inner_product("ip2", "data", 7), LOSS, help_in_training)] == [
+        "ip"
+    ]
     assert [
-        one.output
-        for one in choose(
+        result.output
+        for result in choose(
             PRODUCT, inner_product("ip2", "data", 7), LOSS, loss_layer("SoftmaxWithLoss", "ip2", "label", name="b")
         )
     ] == ["ip2"]
@@ -171,34 +173,34 @@ def columns(*weights):
     ],
 )
 def test_several_labels_are_several_results_the_heaviest_first(weights, tasks):
-    found = choose(*columns(*weights), label=(2,))
-    assert [one.task for one in found[: len(tasks)]] == tasks
-    assert {one.target for one in found} <= {"kind", "age"}
+    chosen = choose(*columns(*weights), label=(2,))
+    assert [result.task for result in chosen[: len(tasks)]] == tasks
+    assert {result.target for result in chosen} <= {"kind", "age"}
 
 
 def test_a_loss_of_no_weight_counts_only_where_there_is_no_other():
     assert [
-        one.task
-        for one in choose(
+        result.task
+        for result in choose(
             inner_product("ip", "data", 1), loss_layer("EuclideanLoss", "ip", "label", options="loss_weight: 0")
         )
     ] == ["regression"]
 
 
 def test_a_deploy_net_shows_its_end_with_nothing_to_compare_with():
-    (found,) = choose(inner_product("ip", "data", 3))
-    assert (found.task, found.output, found.target) == ("regression", "ip", None)
+    (chosen,) = choose(inner_product("ip", "data", 3))
+    assert (chosen.task, chosen.output, chosen.target) == ("regression", "ip", None)
 
 
 def test_labels_cropped_to_the_scores_are_not_computed_by_the_net():
-    (found,) = choose(
+    (chosen,) = choose(
         'layer { name: "c" type: "Convolution" bottom: "data" top: "c"'
         " convolution_param { num_output: 2 kernel_size: 2 } }",
         'layer { name: "cut" type: "Crop" bottom: "label" bottom: "c" top: "cut" crop_param { axis: 2 } }',
         loss_layer("SoftmaxWithLoss", "c", "cut"),
         label=(1, 3, 3),
     )
-    assert (found.task, found.target, found.is_target_fed) == ("segmentation", "cut", False)
+    assert (chosen.task, chosen.target, chosen.is_target_fed) == ("segmentation", "cut", False)
 
 
 def test_labels_that_the_net_computes_are_refused():
@@ -216,16 +218,16 @@ def test_a_net_of_data_alone_shows_nothing():
 
 
 def test_the_task_of_the_user_reads_the_same_blobs_another_way():
-    (found,) = choose(
+    (chosen,) = choose(
         FLAT, inner_product("ip", "data", 6), loss_layer("EuclideanLoss", "ip", "flat"), wish=TaskWish("regression")
     )
-    assert (found.task, found.output, found.target) == ("regression", "ip", "flat")
+    assert (chosen.task, chosen.output, chosen.target) == ("regression", "ip", "flat")
     with pytest.raises(ConfigError, match=r"^task=embedding: the net shows classification of blob"):
         choose(PRODUCT, LOSS, wish=TaskWish("embedding"))
 
 
 def test_the_task_of_the_user_comes_first_among_several():
-    assert [one.task for one in choose(*columns(1, 1), label=(2,), wish=TaskWish("regression"))] == [
+    assert [result.task for result in choose(*columns(1, 1), label=(2,), wish=TaskWish("regression"))] == [
         "regression",
         "classification",
     ]
@@ -234,10 +236,10 @@ def test_the_task_of_the_user_comes_first_among_several():
 def test_blobs_of_the_user():
     wish = task_wish("regression", " ip , ", "label")
     assert wish == TaskWish("regression", ("ip",), "label")
-    (found,) = choose(inner_product("ip", "data", 1), LOSS, wish=wish)
-    assert (found.task, found.output, found.target, found.found_by) == ("regression", "ip", "label", "the options")
-    (found,) = choose(*columns(1, 1), label=(2,), wish=task_wish("auto", "years", None))
-    assert (found.task, found.target) == ("regression", "age")
+    (chosen,) = choose(inner_product("ip", "data", 1), LOSS, wish=wish)
+    assert (chosen.task, chosen.output, chosen.target, chosen.found_by) == ("regression", "ip", "label", "the options")
+    (chosen,) = choose(*columns(1, 1), label=(2,), wish=task_wish("auto", "years", None))
+    assert (chosen.task, chosen.target) == ("regression", "age")
 
 
 @pytest.mark.parametrize(
@@ -260,8 +262,8 @@ def test_a_wish_that_does_not_fit_is_refused_with_what_does(wish, finding):
 
 
 def test_any_blob_may_be_compared_as_vectors_by_the_classes_of_neighbours():
-    (found,) = choose(PRODUCT, LOSS, wish=task_wish("embedding", "ip", "label"))
-    assert (found.task, found.outputs, found.target, found.activation) == ("embedding", ("ip",), "label", "none")
+    (chosen,) = choose(PRODUCT, LOSS, wish=task_wish("embedding", "ip", "label"))
+    assert (chosen.task, chosen.outputs, chosen.target, chosen.activation) == ("embedding", ("ip",), "label", "none")
 
 
 def test_the_choice_in_words():

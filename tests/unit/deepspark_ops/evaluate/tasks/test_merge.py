@@ -51,28 +51,28 @@ def metrics_of(total):
 @pytest.mark.parametrize("task", TASK_NAMES)
 def test_parts_in_any_order_give_the_report_of_the_whole(task):
     chosen, values, targets = task_answers(task)
-    whole = sum_of_rows(chosen, values, targets, range(N), batch=10)
+    undivided = sum_of_rows(chosen, values, targets, range(N), batch=10)
     parts = [sum_of_rows(chosen, values, targets, range(at, at + 40), batch=10) for at in (80, 0, 40)]
     total = parts[0]
     for part in parts[1:]:
         total.merge(part)
-    assert metrics_of(total).to_json() == metrics_of(whole).to_json()
-    mine, theirs = vars(total.samples()), vars(whole.samples())
-    assert all((mine[name] == theirs[name]).all() for name in theirs)
+    assert metrics_of(total).to_json() == metrics_of(undivided).to_json()
+    mine, expected = vars(total.samples()), vars(undivided.samples())
+    assert all((mine[name] == expected[name]).all() for name in expected)
     assert mine["index"].tolist() == list(range(N))
 
 
 def test_ignored_samples_and_mistakes_of_parts_are_put_together():
     _, (rows,), labels = task_answers("classification")
-    whole, first, second = (ScoreSum(7, worst=5, ignore_label=2) for _ in range(3))
-    whole.add(rows, labels)
+    undivided, first, second = (ScoreSum(7, worst=5, ignore_label=2) for _ in range(3))
+    undivided.add(rows, labels)
     second.add(rows[50:], labels[50:], start=50)
     first.add(rows[:50], labels[:50], start=0)
     second.merge(first)
-    mine, theirs = second.result(), whole.result()
-    assert (mine.mistakes, mine.n_ignored, mine.loss) == (theirs.mistakes, theirs.n_ignored, theirs.loss)
+    mine, expected = second.result(), undivided.result()
+    assert (mine.mistakes, mine.n_ignored, mine.loss) == (expected.mistakes, expected.n_ignored, expected.loss)
     assert mine.answers.index.tolist() == np.flatnonzero(labels != 2).tolist()
-    assert (mine.calibration, mine.ranking) == (theirs.calibration, theirs.ranking)
+    assert (mine.calibration, mine.ranking) == (expected.calibration, expected.ranking)
 
 
 def test_scores_that_are_no_probabilities_have_neither_ranking_nor_calibration():

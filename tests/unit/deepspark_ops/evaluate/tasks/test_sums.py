@@ -63,27 +63,27 @@ CASES = {
 
 def slow_losses(task, answers, targets):
     """Each sample's own error, value by value."""
-    found = {}
+    losses = {}
     for row, target in enumerate(np.asarray(targets, np.float64).reshape(len(targets), -1)):
         values = [np.asarray(answer[row], np.float64) for answer in answers]
         if task in ("regression", "reconstruction"):
             pairs = list(zip(values[0].ravel(), target, strict=True))
-            found[row] = sum((said - true) ** 2 for said, true in pairs) / len(pairs)
+            losses[row] = sum((answer - true) ** 2 for answer, true in pairs) / len(pairs)
         elif task == "multi_label":
             costs = [-np.log(p if true else 1 - p) for p, true in zip(values[0], target, strict=True) if true != -1]
             if costs:
-                found[row] = sum(costs) / len(costs)
+                losses[row] = sum(costs) / len(costs)
         elif task == "embedding":
             distance = np.sqrt(sum((a - b) ** 2 for a, b in zip(*values, strict=True)))
-            found[row] = distance**2 / 2 if target[0] else max(0.5 - distance, 0) ** 2 / 2
+            losses[row] = distance**2 / 2 if target[0] else max(0.5 - distance, 0) ** 2 / 2
         elif task == "segmentation":
             answer = values[0].reshape(3, -1).argmax(axis=0)
             counted = [(a, t) for a, t in zip(answer, target, strict=True) if t != 255]
             if counted:
-                found[row] = sum(a != t for a, t in counted) / len(counted)
+                losses[row] = sum(a != t for a, t in counted) / len(counted)
         else:
-            found[row] = -np.log(values[0][int(target[0])])
-    return found
+            losses[row] = -np.log(values[0][int(target[0])])
+    return losses
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -118,14 +118,14 @@ def test_vectors_without_another_of_their_class_do_not_count():
 
 
 def test_further_results_are_kept_with_their_own_figures(tmp_path):
-    others = tuple(
+    other_metrics = tuple(
         sum_of_parts(*CASES[name]).metrics(ReportHead(SCORED)) for name in ("regression", "multi_label", "segmentation")
     )
-    metrics = sum_of_parts(*CASES["classification"]).metrics(ReportHead(SCORED, others=others))
+    metrics = sum_of_parts(*CASES["classification"]).metrics(ReportHead(SCORED, others=other_metrics))
     (tmp_path / "metrics.json").write_text(metrics.to_json())
     read = read_metrics(tmp_path / "metrics.json")
     assert read == metrics
-    assert [type(one) for one in read.others] == [type(one) for one in others]
+    assert [type(metric) for metric in read.others] == [type(metric) for metric in other_metrics]
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,12 @@ def test_staleness_counts_exchanges_by_others_since_my_pull() -> None:
 def test_overlaps_count_exchanges_that_were_open_with_mine() -> None:
     center = Center.in_memory(np.zeros(4, np.float32), CenterShape(4, 3, 1))
     mine = center.begin(0)
-    before = center.begin(1)
-    center.end(1, before, 0)
+    first_ticket = center.begin(1)
+    center.end(1, first_ticket, 0)
     center.begin(2)
     assert center.end(0, mine, 0) == 2
-    again = center.begin(1)
-    assert center.end(1, again, 0) == 1, "worker 2 is still in its exchange"
+    second_ticket = center.begin(1)
+    assert center.end(1, second_ticket, 0) == 1, "worker 2 is still in its exchange"
     center.abandon(2)
     assert center.end(1, center.begin(1), 0) == 0
 

@@ -39,7 +39,7 @@ def test_without_overlaps_the_deviation_is_rounding() -> None:
     center, chunks, rng = parts()
     watch = LostUpdates(center, chunks)
     start = center.snapshot()
-    seen = []
+    positions = []
     for _ in range(2 * len(chunks.ranges)):
         center_before = center.snapshot()
         for _ in range(7):
@@ -55,10 +55,10 @@ def test_without_overlaps_the_deviation_is_rounding() -> None:
         assert finding.pushes == 14
         assert 0.0 < abs(finding.deviation) <= finding.rounding < 1e-2 * abs(gained)
         assert finding.lost_updates == 0.0
-        seen.append(finding.position)
+        positions.append(finding.position)
         watch.step()
         watch.step()
-    assert seen == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert positions == [0, 1, 2, 3, 0, 1, 2, 3]
     assert (center.vector != start).all()
 
 
@@ -66,10 +66,10 @@ def test_a_lost_push_is_seen_with_its_share() -> None:
     center, chunks, rng = parts()
     watch = LostUpdates(center, chunks)
     for step in range(10):
-        before = center.snapshot()
+        old_center = center.snapshot()
         exchange(center, chunks, 0, 1.0 + np.abs(rng.standard_normal(N_PARAMS)).astype(np.float32))
         if step == 4:
-            center.vector[:] = before  # as if another process had written back what it read
+            center.vector[:] = old_center  # as if another process had written back what it read
     finding = watch.finding()
     assert finding is not None
     # The center comes closer to the worker with every push, so the fifth is no tenth of all.

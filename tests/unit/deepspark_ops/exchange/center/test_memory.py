@@ -65,9 +65,9 @@ def test_exchanges_by_memory_are_counted_at_every_server(in_work_folder: Path) -
 def test_file_is_the_users_alone_and_reserved_in_full(in_work_folder: Path) -> None:
     center = create(in_work_folder, [0.0] * 10_000)
     assert center.path is not None
-    found = center.path.stat()
-    assert stat.S_IMODE(found.st_mode) == 0o600
-    assert found.st_blocks * 512 >= found.st_size
+    status = center.path.stat()
+    assert stat.S_IMODE(status.st_mode) == 0o600
+    assert status.st_blocks * 512 >= status.st_size
     center.unlink()
     center.close()
     assert list(in_work_folder.iterdir()) == []
@@ -103,10 +103,10 @@ def test_only_centers_that_nobody_holds_are_swept(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(center_memory, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(center_memory, "SHARED_MEMORY_SPARE_BYTES", 0)
     held = create(tmp_path, [0.0])
-    left = create(tmp_path, [0.0])
-    assert left.path is not None
-    left.close()
-    assert remove_stale_centers(tmp_path / "work") == [left.path]
+    abandoned = create(tmp_path, [0.0])
+    assert abandoned.path is not None
+    abandoned.close()
+    assert remove_stale_centers(tmp_path / "work") == [abandoned.path]
     assert held.path is not None
     assert held.path.exists()
     held.unlink()

@@ -87,17 +87,17 @@ def test_honest_pushes_are_taken(run: str, samples: bool) -> None:
 @pytest.mark.parametrize("n_floats", [1, 100, MEMORY_LOOK, MEMORY_LOOK + 1, 50_000, 131_072])
 def test_a_part_at_a_time_all_of_a_chunk_is_looked_at(n_floats: int) -> None:
     check = PushCheck(1, samples=True)
-    places = set(np.linspace(0, n_floats - 1, 40).astype(int).tolist())
-    found = set()
-    for at in places:
+    positions = set(np.linspace(0, n_floats - 1, 40).astype(int).tolist())
+    refused = set()
+    for at in positions:
         push = np.ones(n_floats, np.float32)
         push[at] = math.nan
         for turn in range(n_floats // MEMORY_LOOK + 2):
             try:
                 check.look(push, turn)
             except PushRefused:
-                found.add(at)
-    assert found == places
+                refused.add(at)
+    assert refused == positions
 
 
 def test_one_after_another_all_chunks_are_looked_at() -> None:

@@ -69,16 +69,16 @@ def test_minimum_is_scipys(problem: Callable[[], tuple[Function, Vector64]]) -> 
 def test_every_accepted_point_is_lower_and_satisfies_the_wolfe_conditions() -> None:
     function, start = rosenbrock()
     search = minimise(start.astype(np.float32).astype(np.float64), 10)
-    request, before = next(search), start.astype(np.float32).astype(np.float64)
+    request, accepted = next(search), start.astype(np.float32).astype(np.float64)
     for _ in range(40):
         request = search.send(Evaluation(*function(request.point)))
-        if not np.array_equal(request.accepted, before):
-            loss, gradient = function(before)
+        if not np.array_equal(request.accepted, accepted):
+            loss, gradient = function(accepted)
             new_loss, new_gradient = function(request.accepted)
-            moved = request.accepted - before
+            moved = request.accepted - accepted
             assert new_loss <= loss + SUFFICIENT_DECREASE * gradient @ moved + 1e-6 * loss
             assert abs(new_gradient @ moved) <= CURVATURE * abs(gradient @ moved) * (1 + 1e-4)
-            before = request.accepted
+            accepted = request.accepted
 
 
 def test_a_loss_that_is_no_number_shortens_the_step() -> None:
@@ -115,9 +115,9 @@ def test_a_step_whose_loss_or_slope_is_not_finite_is_too_long(overflow: tuple[fl
     assert 0.0 < step <= 0.4
 
 
-@pytest.mark.parametrize("found", [Evaluation(np.nan, np.zeros(1)), Evaluation(1.0, np.array([-np.inf]))])
-def test_a_start_without_a_finite_loss_and_gradient_is_an_error(found: Evaluation) -> None:
+@pytest.mark.parametrize("evaluation", [Evaluation(np.nan, np.zeros(1)), Evaluation(1.0, np.array([-np.inf]))])
+def test_a_start_without_a_finite_loss_and_gradient_is_an_error(evaluation: Evaluation) -> None:
     search = minimise(np.zeros(1), 10)
     next(search)
     with pytest.raises(TrainingFailed, match="loss and gradient must be finite where the search starts"):
-        search.send(found)
+        search.send(evaluation)

@@ -121,8 +121,8 @@ def test_after_a_servers_restart_a_process_that_joins_is_not_waited_for() -> Non
 
 def test_all_take_the_longest_period_that_one_of_the_round_would_choose() -> None:
     rounds = Rounds()
-    for worker, wanted in enumerate((3, 8, 5)):
-        rounds.pushed(worker, 1, NOW, RoundNote(comm_period=wanted))
+    for worker, comm_period in enumerate((3, 8, 5)):
+        rounds.pushed(worker, 1, NOW, RoundNote(comm_period=comm_period))
     close(rounds)
     assert rounds.comm_period == 8
     rounds.pushed(0, 2, NOW, RoundNote(comm_period=3))

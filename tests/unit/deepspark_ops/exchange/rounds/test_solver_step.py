@@ -76,23 +76,23 @@ def test_six_updates_equal_the_slow_loop(slow: SlowSolver) -> None:
     solver = center_solver(slow)
     slots = tuple(np.zeros(N_PARAMS, np.float32) for _ in range(solver.n_slots))
     for update, gradient in enumerate(gradients.astype(np.float32), start=1):
-        given = gradient.copy()
+        gradient_copy = gradient.copy()
         solver.update(params, slots, gradient, learning_rate=slow.base_lr, update=update)
-        assert np.array_equal(gradient, given), "the gradient is the caller's"
+        assert np.array_equal(gradient, gradient_copy), "the gradient is the caller's"
     np.testing.assert_allclose(params, expected, rtol=2e-5, atol=1e-6)  # float32, 6 updates
 
 
 def test_a_blob_longer_than_a_piece_is_updated_whole() -> None:
     n_params = 70_001
     params, gradient = np.random.default_rng(5).standard_normal((2, n_params)).astype(np.float32)
-    whole = replace(center_solver(SlowSolver("Adam", momentum=0.9, weight_decay=0.1)), blobs=())
+    one_blob = replace(center_solver(SlowSolver("Adam", momentum=0.9, weight_decay=0.1)), blobs=())
     ends = []
     for cuts in ((0, n_params), (0, 1, 31_000, 50_000, n_params)):
         blobs = tuple(SolvedBlob(start, stop, 1.0, 1.0) for start, stop in pairwise(cuts))
         moved, slots = params.copy(), (np.zeros(n_params, np.float32), np.zeros(n_params, np.float32))
-        replace(whole, blobs=blobs).update(moved, slots, gradient, learning_rate=0.1, update=1)
+        replace(one_blob, blobs=blobs).update(moved, slots, gradient, learning_rate=0.1, update=1)
         ends.append((moved, *slots))
-    assert all(np.array_equal(one, other) for one, other in zip(*ends, strict=True))
+    assert all(np.array_equal(array, other) for array, other in zip(*ends, strict=True))
     assert np.count_nonzero(ends[0][0] == params) == 0
 
 
@@ -112,6 +112,6 @@ def test_of_a_solver_it_takes_the_constants_and_of_the_net_the_weights() -> None
         ParamEntry("ip", 0, 4, (3,), lr_mult=2.0, decay_mult=0.5),
     )
     layout = ParamLayout(entries, {(entry.layer, 0): i for i, entry in enumerate(entries)})
-    found = CenterSolver.from_spec(solver_spec(parse_solver(text), path="s.prototxt"), layout)
+    solver = CenterSolver.from_spec(solver_spec(parse_solver(text), path="s.prototxt"), layout)
     rms_decay = float(np.float32(0.99))  # Caffe's default
-    assert found == CenterSolver("Adam", 0.75, 0.875, rms_decay, 0.125, 0.25, "L1", 8.0, 3, BLOBS)
+    assert solver == CenterSolver("Adam", 0.75, 0.875, rms_decay, 0.125, 0.25, "L1", 8.0, 3, BLOBS)

@@ -92,13 +92,13 @@ def test_everything_goes_on_after_a_kill(tmp_path: Path) -> None:
     coordinator.answer(Acknowledge(first.id).numbered(0, 2))
     open_grant = request_grant(coordinator, 0, 3)
     lease = coordinator.answer(LeaseData("train").numbered(1, 1))
-    again, _ = make_coordinator(tmp_path)
-    again.check_session(0, "a")
-    assert request_grant(again, 0, 3) == open_grant, "the request whose answer was perhaps lost"
-    assert request_grant(again, 0, 4) == open_grant
-    assert again.answer(LeaseData("train").numbered(1, 1)) == lease
-    assert again.answer(Acknowledge(open_grant.id).numbered(0, 5)) is True
-    status = again.status()
+    restarted, _ = make_coordinator(tmp_path)
+    restarted.check_session(0, "a")
+    assert request_grant(restarted, 0, 3) == open_grant, "the request whose answer was perhaps lost"
+    assert request_grant(restarted, 0, 4) == open_grant
+    assert restarted.answer(LeaseData("train").numbered(1, 1)) == lease
+    assert restarted.answer(Acknowledge(open_grant.id).numbered(0, 5)) is True
+    status = restarted.status()
     assert (status["acknowledged"], status["live_workers"]) == (8, [0, 1])
 
 
@@ -110,10 +110,10 @@ def test_long_journal_is_replaced_by_its_state(tmp_path: Path, monkeypatch: pyte
         coordinator.answer(Acknowledge(request_grant(coordinator, 0, request).id).numbered(0, request + 1))
     lease = coordinator.answer(LeaseData("train").numbered(0, 500))
     assert (tmp_path / "work" / "exchange.journal").stat().st_size < 5_000
-    again, _ = make_coordinator(tmp_path, schedule=Schedule(10_000, snapshot=0))
-    assert again.status()["acknowledged"] == 400
-    assert again.answer(LeaseData("train").numbered(0, 500)) == lease
-    again.check_session(0, "a")
+    restarted, _ = make_coordinator(tmp_path, schedule=Schedule(10_000, snapshot=0))
+    assert restarted.status()["acknowledged"] == 400
+    assert restarted.answer(LeaseData("train").numbered(0, 500)) == lease
+    restarted.check_session(0, "a")
 
 
 def test_silent_worker_is_lost_and_reported(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_silent_worker_is_lost_and_reported(tmp_path: Path) -> None:
     clock.now += 4.0
     coordinator.heartbeat(1)
     clock.now += 2.0
-    again = request_grant(coordinator, 1, 1)
-    assert (again.start, again.count) == (lost.start, lost.count)
+    reissued = request_grant(coordinator, 1, 1)
+    assert (reissued.start, reissued.count) == (lost.start, lost.count)
     lost_events = [e for e in read_events(tmp_path / "events.jsonl") if e.kind == "worker_lost"]
     assert [(e.worker, e.data["reason"]) for e in lost_events] == [(0, "silent")]
     assert coordinator.status()["reissued_grants"] == 1
@@ -193,11 +193,11 @@ def test_snapshot_that_a_kill_interrupted_is_finished(tmp_path: Path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         coordinator.answer(Acknowledge(grant.id).numbered(0, 2))
     monkeypatch.undo()
-    again, _ = make_coordinator(tmp_path, center, n_workers=1, schedule=Schedule(4, snapshot=2))
+    restarted, _ = make_coordinator(tmp_path, center, n_workers=1, schedule=Schedule(4, snapshot=2))
     folder = tmp_path / "work" / "pending" / "iter_2"
     np.testing.assert_array_equal(np.fromfile(folder / "center.f32", "<f4"), center.vector)
-    assert again.answer(Acknowledge(grant.id).numbered(0, 2)) is True
-    assert request_grant(again, 0, 3).state_for == 2
+    assert restarted.answer(Acknowledge(grant.id).numbered(0, 2)) is True
+    assert request_grant(restarted, 0, 3).state_for == 2
 
 
 def test_a_copy_that_was_lost_with_its_server_is_not_made_again_from_a_later_center(tmp_path: Path) -> None:
@@ -324,10 +324,10 @@ def test_pieces_that_are_read_before_the_last_state_is_there_are_not_missed(
         monkeypatch.setattr(journal_module, "COMPACT_BYTES", 600)
     coordinator.answer(ReturnLease("train", of_1.id).numbered(1, 13))
     coordinator.answer(ReturnLease("train", next_of_1.id, 1).numbered(1, 14))
-    again, _ = make_coordinator(tmp_path, center, **changes)
-    again.answer(Acknowledge(ahead.id).numbered(1, 15))
-    assert request_grant(again, 1, 16).state_for == 2
-    again.snapshots.state_received(1, 2, {})
+    restarted, _ = make_coordinator(tmp_path, center, **changes)
+    restarted.answer(Acknowledge(ahead.id).numbered(1, 15))
+    assert request_grant(restarted, 1, 16).state_for == 2
+    restarted.snapshots.state_received(1, 2, {})
     complete = json.loads((tmp_path / "work" / "pending" / "iter_2" / "complete.json").read_text())
     center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 2, 4))
     resumed, _ = make_coordinator(tmp_path / "resumed", center, **changes, lease_state=complete["leases"])
@@ -513,8 +513,8 @@ def test_server_events_say_what_was_exchanged_since_the_last(tmp_path: Path) -> 
     coordinator.expire()
     clock.now += 5.0
     coordinator.expire()  # nothing since: nothing to say
-    found = [event.data for event in read_events(tmp_path / "events.jsonl") if event.kind == "server"]
-    assert [(d["exchanges"], d["exchanges_per_s"], d["bytes_per_s"]) for d in found] == [(3, 0.5, 4_000)]
+    reports = [event.data for event in read_events(tmp_path / "events.jsonl") if event.kind == "server"]
+    assert [(d["exchanges"], d["exchanges_per_s"], d["bytes_per_s"]) for d in reports] == [(3, 0.5, 4_000)]
 
 
 def test_the_last_worker_to_leave_has_the_rest_reported(tmp_path: Path) -> None:
@@ -557,5 +557,5 @@ def test_a_disk_that_fills_up_while_a_silent_worker_is_dropped_fails_the_run(
     with pytest.raises(TrainingFailed, match="No space left on device"):
         coordinator.answer(LeaseData("train").numbered(0, 2))
     monkeypatch.undo()
-    again, _ = make_coordinator(tmp_path, grant_timeout_s=5.0)
-    assert again.status()["live_workers"] == [0]
+    restarted, _ = make_coordinator(tmp_path, grant_timeout_s=5.0)
+    assert restarted.status()["live_workers"] == [0]

@@ -52,24 +52,24 @@ def test_report_says_what_was_exchanged_since_the_last_one() -> None:
     assert bench.report.next() is None
     bench.exchange(1)
     bench.now += 2.0
-    found = bench.report.next()
-    assert found is not None
-    assert (found["exchanges"], found["seconds"], found["moved_bytes"]) == (1, 2.0, 3200)
+    report = bench.report.next()
+    assert report is not None
+    assert (report["exchanges"], report["seconds"], report["moved_bytes"]) == (1, 2.0, 3200)
 
 
 def test_report_says_what_the_watch_found() -> None:
     bench = Bench()
     for lost, share in ((False, 0.0), (True, 0.5)):
-        before = bench.center.snapshot()
+        old_center = bench.center.snapshot()
         bench.exchange(0)
         if lost:
-            bench.center.vector[:] = before  # as if another process had written back what it read
+            bench.center.vector[:] = old_center  # as if another process had written back what it read
             bench.exchange(1)
         bench.now += 1.0
-        found = bench.report.next()
-        assert found is not None
-        assert (found["lost_updates"], found["watched_chunk"], found["watched_pushes"]) == (share, 0, 1 + lost)
-        assert (abs(found["deviation"]) > found["rounding"]) is lost
+        report = bench.report.next()
+        assert report is not None
+        assert (report["lost_updates"], report["watched_chunk"], report["watched_pushes"]) == (share, 0, 1 + lost)
+        assert (abs(report["deviation"]) > report["rounding"]) is lost
         bench.report.watch()
 
 

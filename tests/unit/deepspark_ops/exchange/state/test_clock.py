@@ -106,8 +106,8 @@ def test_silent_workers_grant_is_given_to_another() -> None:
     assert clock.silent(11.0) == (0,)
     clock.lose(0)
     assert clock.acknowledge(1, 2, 11.0)
-    again = granted(clock.request(1, 4, 11.0))
-    assert (again.start, again.count) == (lost.start, lost.count)
+    reissued = granted(clock.request(1, 4, 11.0))
+    assert (reissued.start, reissued.count) == (lost.start, lost.count)
     assert not clock.acknowledge(0, lost.id, 12.0), "its steps belong to worker 1 now"
     assert clock.n_reissued == 1
 
@@ -214,9 +214,9 @@ class World:
     def act(self, action: str, worker: int, amount: int) -> None:
         self.now += 0.5
         getattr(self, action)(worker, amount)
-        done = {s for g in self.accepted for s in range(g.start, g.stop)}
+        accepted_steps = {s for g in self.accepted for s in range(g.start, g.stop)}
         for iteration in self.clock.due:
-            assert set(range(self.clock.schedule.first, iteration)) <= done, (
+            assert set(range(self.clock.schedule.first, iteration)) <= accepted_steps, (
                 "due before every step below it was acknowledged"
             )
             self.snapshots.append(iteration)
@@ -300,12 +300,12 @@ def test_every_step_is_accepted_once_whatever_happens(
     accepted = sorted(s for g in world.accepted for s in range(g.start, g.stop))
     assert accepted == list(range(first, last))
     assert world.clock.acknowledged == last
-    wanted = []
-    after = schedule.first
-    while (following := schedule.next_snapshot(after)) is not None:
-        wanted.append(following)
-        after = following
-    assert world.snapshots == wanted
+    due = []
+    last_due = schedule.first
+    while (following := schedule.next_snapshot(last_due)) is not None:
+        due.append(following)
+        last_due = following
+    assert world.snapshots == due
     for grant in world.issued:
         inside = range(grant.start + 1, grant.stop)
         for period in (schedule.test_interval, schedule.snapshot):
@@ -328,9 +328,9 @@ def test_a_worker_may_hold_several_grants_and_all_come_back_when_it_is_lost() ->
     assert clock.acknowledge(0, second.id, 0.0)
     clock.lose(0)
     clock.join(1, 0.0)
-    again = granted(clock.request(1, 8, 0.0))
-    assert (again.start, again.stop) == (0, 4)
-    assert granted(clock.request(1, 8, 0.0, again.id)).start == 8
+    reissued = granted(clock.request(1, 8, 0.0))
+    assert (reissued.start, reissued.stop) == (0, 4)
+    assert granted(clock.request(1, 8, 0.0, reissued.id)).start == 8
 
 
 def busy_clock(schedule: Schedule, n_workers: int = 2) -> tuple[GrantClock, list[Grant]]:
@@ -386,9 +386,9 @@ def test_a_stopped_run_finishes_what_is_granted_takes_a_snapshot_and_ends() -> N
     clock.acknowledge(0, first.id, 0.0)
     assert isinstance(clock.request(0, 4, 0.0), Wait)
     clock.lose(1)
-    again = granted(clock.request(0, 4, 0.0))  # the lost worker's steps
-    assert (again.start, again.stop) == (second.start, second.stop)
-    clock.acknowledge(0, again.id, 0.0)
+    repeated = granted(clock.request(0, 4, 0.0))  # the lost worker's steps
+    assert (repeated.start, repeated.stop) == (second.start, second.stop)
+    clock.acknowledge(0, repeated.id, 0.0)
     assert (clock.due, clock.acknowledged, clock.end) == ((8,), 8, 8)
     clock.copied(8)
     assert answer_states(clock, 0) == 8

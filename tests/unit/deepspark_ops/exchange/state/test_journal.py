@@ -73,29 +73,29 @@ def test_a_line_that_the_system_takes_in_pieces_is_written_whole(path: Path, dis
 
 def test_a_full_disk_leaves_no_torn_line_and_nothing_is_written_behind_it(path: Path, disk: Disk) -> None:
     state = written(path)
-    before, whole = state.to_state(), path.read_bytes()
+    old_state, old_bytes = state.to_state(), path.read_bytes()
     journal = Journal(path)
-    journal.replay(again := fresh(path))
+    journal.replay(replayed := fresh(path))
     disk.room = 10
     with pytest.raises(TrainingFailed) as failure:
-        journal.record(again, Join(1, "b"), 6.0)
+        journal.record(replayed, Join(1, "b"), 6.0)
     assert str(failure.value) == (
         f"{path}: the exchange's journal cannot be written (No space left on device); free space on that disk or have"
         " TMPDIR name another one, and start the run again: it goes on from its last snapshot"
     )
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == old_bytes
     disk.room = 1 << 40
     with pytest.raises(TrainingFailed):
-        journal.record(again, Join(1, "b"), 7.0)
-    assert again.to_state() == before
-    assert replayed_state(path).to_state() == before
+        journal.record(replayed, Join(1, "b"), 7.0)
+    assert replayed.to_state() == old_state
+    assert replayed_state(path).to_state() == old_state
 
 
 def test_a_line_that_could_not_be_cut_off_is_the_last(path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(handle: int, length: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    before = written(path).to_state()
+    old_state = written(path).to_state()
     journal, state = Journal(path), fresh(path)
     journal.replay(state)
     disk.room = 10
@@ -106,7 +106,7 @@ def test_a_line_that_could_not_be_cut_off_is_the_last(path: Path, disk: Disk, mo
                 journal.record(state, Join(1, "b"), 6.0)
             disk.room = 1 << 40
     assert not path.read_bytes().endswith(b"\n")
-    assert replayed_state(path).to_state() == before
+    assert replayed_state(path).to_state() == old_state
     assert path.read_bytes().endswith(b"\n"), "reading cuts the torn line off"
 
 
@@ -150,17 +150,17 @@ def test_a_refused_message_is_not_in_the_file(path: Path) -> None:
     written(path)
     journal, state = Journal(path), fresh(path)
     journal.replay(state)
-    before = path.read_bytes()
+    old_bytes = path.read_bytes()
     with pytest.raises(ProtocolError, match='dataset "tests" is not part of this run; known: train'):
         journal.record(state, LeaseData("tests").numbered(0, 3), 6.0)
-    assert path.read_bytes() == before
+    assert path.read_bytes() == old_bytes
 
 
 def test_a_full_disk_while_the_journal_is_shortened_changes_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = written(path).to_state()
-    whole = path.read_bytes()
+    old_state = written(path).to_state()
+    old_bytes = path.read_bytes()
     journal, state = Journal(path), fresh(path)
     journal.replay(state)
 
@@ -172,8 +172,8 @@ def test_a_full_disk_while_the_journal_is_shortened_changes_nothing(
     with pytest.raises(TrainingFailed, match="No space left on device"):
         journal.record(state, Join(1, "b"), 6.0)
     monkeypatch.undo()
-    assert path.read_bytes() == whole
-    assert replayed_state(path).to_state() == before
+    assert path.read_bytes() == old_bytes
+    assert replayed_state(path).to_state() == old_state
     assert list(path.parent.iterdir()) == [path]
 
 

@@ -19,13 +19,13 @@ def leased_samples(lease: Lease) -> list[tuple[int, int, int]]:
 
 def test_one_worker_in_file_order_sees_every_sample_in_order_and_wraps() -> None:
     leases = DataLeases("train", DatasetOrder((5, 0, 3), piece_samples=2))
-    seen = []
+    samples = []
     for _ in range(12):
         lease = leases.lease(0)
-        seen += leased_samples(lease)
+        samples += leased_samples(lease)
         leases.complete(0, lease.id)
     one_epoch = [(0, i) for i in range(5)] + [(2, i) for i in range(3)]
-    assert seen[:20] == [(e, *s) for e in range(3) for s in one_epoch][:20]
+    assert samples[:20] == [(e, *s) for e in range(3) for s in one_epoch][:20]
 
 
 def test_shuffled_order_depends_on_seed_and_epoch_only() -> None:
@@ -46,9 +46,9 @@ def test_lost_workers_piece_is_given_first() -> None:
     first, second = leases.lease(0), leases.lease(1)
     leases.release(0)
     assert leases.complete(0, first.id) is None, "it does not hold it any more"
-    again = leases.lease(1)
-    assert leased_samples(again) == leased_samples(first)
-    for lease in (second, again, leases.lease(1)):
+    reissued = leases.lease(1)
+    assert leased_samples(reissued) == leased_samples(first)
+    for lease in (second, reissued, leases.lease(1)):
         assert leases.complete(1, lease.id) is None
     assert leases.complete(1, leases.lease(1).id) == EpochReport("train", 0, 8, 2)
 
@@ -57,9 +57,9 @@ def test_rest_of_a_piece_goes_on_where_it_was_left() -> None:
     leases = DataLeases("train", DatasetOrder((6,), "shuffled", 3, 6))
     lease = leases.lease(0)
     leases.complete(0, lease.id, consumed=4)
-    rest = leases.lease(1)
-    assert leased_samples(rest) == leased_samples(lease)[4:]
-    assert leases.complete(1, rest.id) == EpochReport("train", 0, 6, 0)
+    remaining = leases.lease(1)
+    assert leased_samples(remaining) == leased_samples(lease)[4:]
+    assert leases.complete(1, remaining.id) == EpochReport("train", 0, 6, 0)
 
 
 def test_snapshot_continues_every_lease_from_what_was_consumed() -> None:
@@ -69,8 +69,8 @@ def test_snapshot_continues_every_lease_from_what_was_consumed() -> None:
     state = json.loads(json.dumps(leases.retry_state(leases.to_state(), {first.id: 3})))
     resumed = DataLeases("train", dataset)
     assert resumed.restore(state)
-    rest = [resumed.lease(0) for _ in range(3)]
-    assert [s for lease in rest for s in leased_samples(lease)] == [(0, 0, i) for i in (3, 4, 5, 6, 7, 8, 9)]
+    remaining = [resumed.lease(0) for _ in range(3)]
+    assert [s for lease in remaining for s in leased_samples(lease)] == [(0, 0, i) for i in (3, 4, 5, 6, 7, 8, 9)]
     assert second.skip == 0
 
 
@@ -130,8 +130,8 @@ def test_every_sample_of_an_epoch_is_completed_once(dataset: DatasetOrder, histo
             lease = held[worker].pop(0)
             part = lease.skip + (lease.count - lease.skip) // 2 if action == "part" else None
             reports.append(leases.complete(worker, lease.id, part))
-            taken = leased_samples(lease)
-            completed.update(taken if part is None else taken[: part - lease.skip])
+            samples = leased_samples(lease)
+            completed.update(samples if part is None else samples[: part - lease.skip])
     epoch = 1 + max((s[0] for s in completed), default=0)
     while not any(r is not None and r.epoch == epoch for r in reports):
         lease = leases.lease(0)
@@ -162,10 +162,10 @@ FEW_MIXED = DatasetOrder((6,) * 10, "shuffled", 5, 2, mixed_shards=3)
 
 def leased(leases: DataLeases, n: int = 30) -> list[Lease]:
     """Return the next leases; an epoch of ``FEW_MIXED`` has 30 pieces."""
-    found = [leases.lease(0) for _ in range(n)]
-    for lease in found:
+    leases_of_worker = [leases.lease(0) for _ in range(n)]
+    for lease in leases_of_worker:
         leases.complete(0, lease.id)
-    return found
+    return leases_of_worker
 
 
 def groups_of(epoch: list[Lease]) -> list[set[int]]:
@@ -188,11 +188,11 @@ def test_a_lease_names_the_shards_to_come_up_to_the_end_of_the_next_group() -> N
     leases = DataLeases("train", FEW_MIXED)
     pieces = leased(leases, 60)
     for number, lease in enumerate(pieces[:51]):
-        epoch, place = divmod(number, 30)
-        end = 30 * epoch + 9 * (place // 9) + 18
-        if place >= 27:  # the last group has one shard; after it comes the first one of the next epoch
+        epoch, position = divmod(number, 30)
+        end = 30 * epoch + 9 * (position // 9) + 18
+        if position >= 27:  # the last group has one shard; after it comes the first one of the next epoch
             end = 30 * (epoch + 1) + 9
-        elif place >= 18:
+        elif position >= 18:
             end = 30 * (epoch + 1)
         coming = list(dict.fromkeys(piece.shard for piece in pieces[number:end]))
         assert list(lease.next_shards) == coming, number
@@ -202,17 +202,17 @@ def test_a_lease_names_the_shards_to_come_up_to_the_end_of_the_next_group() -> N
 def test_an_epoch_keeps_its_order_when_the_run_goes_on_with_more_mixed_shards() -> None:
     leases = DataLeases("train", FEW_MIXED)
     begun = leased(leases, 40)
-    rest = leased(DataLeases("train", FEW_MIXED), 60)[40:]
+    remaining = leased(DataLeases("train", FEW_MIXED), 60)[40:]
     state = json.loads(json.dumps(leases.to_state()))
     resumed = DataLeases("train", replace(FEW_MIXED, mixed_shards=5))
     assert resumed.restore(state)
-    assert [leased_samples(lease) for lease in leased(resumed, 20)] == [leased_samples(lease) for lease in rest]
-    assert {lease.shard for lease in begun[30:]} | {lease.shard for lease in rest} == set(range(10))
+    assert [leased_samples(lease) for lease in leased(resumed, 20)] == [leased_samples(lease) for lease in remaining]
+    assert {lease.shard for lease in begun[30:]} | {lease.shard for lease in remaining} == set(range(10))
     halves = leased(resumed)
     assert [len({lease.shard for lease in half}) for half in (halves[:15], halves[15:])] == [5, 5]
-    again = DataLeases("train", replace(FEW_MIXED, mixed_shards=2))
-    assert again.restore(json.loads(json.dumps(resumed.to_state())))
-    third = leased(again)
+    resumed_again = DataLeases("train", replace(FEW_MIXED, mixed_shards=2))
+    assert resumed_again.restore(json.loads(json.dumps(resumed.to_state())))
+    third = leased(resumed_again)
     assert {lease.epoch for lease in third} == {3}
     assert [len({lease.shard for lease in third[first : first + 6]}) for first in range(0, 30, 6)] == [2] * 5
 
@@ -222,8 +222,8 @@ def test_a_state_from_before_there_were_groups_is_taken() -> None:
     leased(leases, 10)
     state = json.loads(json.dumps(leases.to_state()))
     del state["mixed_before"], state["dataset"]["mixed_shards"]
-    rest = leased(leases, 20)
+    remaining = leased(leases, 20)
     resumed = DataLeases("train", FEW_MIXED)
     assert resumed.restore(state)
-    assert [leased_samples(lease) for lease in leased(resumed, 20)] == [leased_samples(lease) for lease in rest]
+    assert [leased_samples(lease) for lease in leased(resumed, 20)] == [leased_samples(lease) for lease in remaining]
     assert sorted(len(group) for group in groups_of(leased(resumed))) == [1, 3, 3, 3]

@@ -51,7 +51,7 @@ def test_a_message_comes_back_from_its_json(message: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plain", "found"),
+    ("plain", "message"),
     [
         ({"call": "request_grant", "worker": 0, "number": 1, "want": "4", "held": 0}, r"want='4': expected int"),
         (
@@ -72,8 +72,8 @@ def test_a_message_comes_back_from_its_json(message: Message) -> None:
         (None, "not a message"),
     ],
 )
-def test_what_is_not_a_message_is_refused(plain: object, found: str) -> None:
-    with pytest.raises(ProtocolError, match=found):
+def test_what_is_not_a_message_is_refused(plain: object, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
         message_from_json(plain)
 
 
@@ -98,9 +98,9 @@ def test_a_request_keeps_its_answer_until_the_worker_is_another_process(tmp_path
     state = ExchangeState(make_settings(tmp_path))
     Join(0, "a").apply(state, 0.0)
     grant = RequestGrant(4).numbered(0, 3).apply(state, 0.0)
-    again = RequestGrant(4).numbered(0, 3)
-    assert again.is_repeated(state)
-    assert again.answer_again(state) == grant
+    repeated = RequestGrant(4).numbered(0, 3)
+    assert repeated.is_repeated(state)
+    assert repeated.answer_again(state) == grant
     assert not RequestGrant(4).numbered(0, 4).is_repeated(state)
     with pytest.raises(ProtocolError, match="worker 0: request 3 was request_grant and is now lease"):
         LeaseData("train").numbered(0, 3).is_repeated(state)

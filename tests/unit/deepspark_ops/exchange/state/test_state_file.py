@@ -17,11 +17,11 @@ def test_numpy_reads_what_was_written(tmp_path: Path) -> None:
         "none": np.empty((0, 3), np.float64),
     }
     write_state(tmp_path / "a" / "worker_0.npz", arrays)
-    with np.load(tmp_path / "a" / "worker_0.npz", allow_pickle=False) as found:
-        assert sorted(found.files) == sorted(arrays)
+    with np.load(tmp_path / "a" / "worker_0.npz", allow_pickle=False) as archive:
+        assert sorted(archive.files) == sorted(arrays)
         for name, array in arrays.items():
-            np.testing.assert_array_equal(found[name], array)
-            assert found[name].dtype == array.dtype
+            np.testing.assert_array_equal(archive[name], array)
+            assert archive[name].dtype == array.dtype
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["worker_0.npz"]
 
 

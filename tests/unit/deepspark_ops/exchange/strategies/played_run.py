@@ -43,8 +43,8 @@ def play(
     return locals_, exchange.center.vector
 
 
-def assert_same(found: tuple[list[Vector], Vector], expected: tuple[list[list[np.float32]], list[np.float32]]) -> None:
+def assert_same(result: tuple[list[Vector], Vector], expected: tuple[list[list[np.float32]], list[np.float32]]) -> None:
     """Compare bit for bit."""
-    for local, wanted in zip(found[0], expected[0], strict=True):
-        np.testing.assert_array_equal(local, np.float32(wanted))
-    np.testing.assert_array_equal(found[1], np.float32(expected[1]))
+    for local, expected_local in zip(result[0], expected[0], strict=True):
+        np.testing.assert_array_equal(local, np.float32(expected_local))
+    np.testing.assert_array_equal(result[1], np.float32(expected[1]))

@@ -19,8 +19,8 @@ def test_momentum_moves_with_the_last_push_of_a_delay(tmp_path: Path, delay: int
 
 
 def test_without_momentum_it_is_downpour(tmp_path: Path) -> None:
-    found = play(tmp_path, "async_diloco", {"outer_rate": 1.0, "outer_momentum": 0.0})
-    assert_same(found, slow_downpour(INITIAL, RUN, N_WORKERS, 1.0 / N_WORKERS))
+    result = play(tmp_path, "async_diloco", {"outer_rate": 1.0, "outer_momentum": 0.0})
+    assert_same(result, slow_downpour(INITIAL, RUN, N_WORKERS, 1.0 / N_WORKERS))
 
 
 def pushed(options: dict[str, Option], moves: np.ndarray, n_workers: int) -> np.ndarray:
@@ -38,8 +38,8 @@ def test_pushes_of_all_workers_come_to_one_step_of_diloco() -> None:
     moves = np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)
     rounds = moves.reshape(4, 3, 8).tolist()
     expected = slow_diloco_in_order([0.0] * 8, rounds, [(0, 1, 2)] * 4, rate=0.7, momentum=0.8)
-    found = pushed({"outer_rate": 0.7, "outer_momentum": 0.8}, moves, 3)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # the same sums in another order
+    center = pushed({"outer_rate": 0.7, "outer_momentum": 0.8}, moves, 3)
+    np.testing.assert_allclose(center, expected, rtol=1e-5, atol=1e-6)  # the same sums in another order
     plain = slow_averaging([0.0] * 8, rounds, 0.0)
     np.testing.assert_allclose(pushed({"outer_rate": 1.0, "outer_momentum": 0.0}, moves, 3), plain, atol=1e-5)
 

@@ -61,9 +61,9 @@ def test_the_reason_has_the_numbers() -> None:
 
 def test_where_nothing_comes_near_one_worker_the_usual_is_taken(tmp_path: Path) -> None:
     with measured_table(tmp_path, [("a", "easgd", 16, 0.0, 3.0, None), ("a", "sync", 16, 0.0, 2.5, None)]):
-        found = choose_strategy(32, uneven=False)
-    assert found.name == "easgd"
-    assert "with 16 nothing came within two points of one worker, and it ended 3.0 points below" in found.reason
+        choice = choose_strategy(32, uneven=False)
+    assert choice.name == "easgd"
+    assert "with 16 nothing came within two points of one worker, and it ended 3.0 points below" in choice.reason
 
 
 def test_one_that_was_not_measured_on_all_nets_is_not_taken(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_one_that_came_near_one_worker_is_taken_where_the_usual_did_not(tmp_path
 
 def test_nothing_measured_is_the_usual(tmp_path: Path) -> None:
     with measured_table(tmp_path, []):
-        found = choose_strategy(4, uneven=True)
-    assert found == ("easgd", "strategy easgd: 4 workers that may be unequally fast; nothing was measured for them")
+        choice = choose_strategy(4, uneven=True)
+    assert choice == ("easgd", "strategy easgd: 4 workers that may be unequally fast; nothing was measured for them")
 
 
 def test_the_packages_table_names_strategies_that_exist() -> None:

@@ -35,11 +35,11 @@ def growth(n_workers: int, rate: float, momentum: float = 0.9) -> float:
     size = 1 + 2 * n_workers
     of_round = np.eye(size)
     for worker in range(n_workers):
-        place, velocity = 1 + worker, 1 + n_workers + worker
+        local, velocity = 1 + worker, 1 + n_workers + worker
         step = np.eye(size)
-        step[velocity, velocity], step[velocity, place] = momentum, rate
+        step[velocity, velocity], step[velocity, local] = momentum, rate
         step[0] -= step[velocity]
-        step[place] = step[0]
+        step[local] = step[0]
         of_round = step @ of_round
     return float(np.abs(np.linalg.eigvals(of_round)).max())
 

@@ -26,16 +26,16 @@ def after_rounds(options: dict[str, float], rounds: np.ndarray, initial: np.ndar
 def test_without_outer_momentum_it_averages() -> None:
     rng = np.random.default_rng(0)
     initial, rounds = rng.standard_normal(8).astype(np.float32), rng.standard_normal((5, 3, 8)).astype(np.float32)
-    found = after_rounds({"outer_rate": 1.0, "outer_momentum": 0.0}, rounds, initial)
-    np.testing.assert_allclose(found, slow_averaging(initial.tolist(), rounds.tolist(), 0.0), rtol=1e-5, atol=1e-6)
+    center = after_rounds({"outer_rate": 1.0, "outer_momentum": 0.0}, rounds, initial)
+    np.testing.assert_allclose(center, slow_averaging(initial.tolist(), rounds.tolist(), 0.0), rtol=1e-5, atol=1e-6)
 
 
 def test_equal_movements_add_up_to_the_outer_rate_over_what_momentum_leaves() -> None:
     rounds = np.ones((200, 2, 1), np.float32)
     for momentum, total in ((0.9, 7.0), (configure("diloco", {}).outer_momentum, 1.0)):
         options = {"outer_momentum": momentum}
-        before = after_rounds(options, rounds[:199], np.zeros(1, np.float32))
-        step = after_rounds(options, rounds, np.zeros(1, np.float32)) - before
+        previous = after_rounds(options, rounds[:199], np.zeros(1, np.float32))
+        step = after_rounds(options, rounds, np.zeros(1, np.float32)) - previous
         assert step == pytest.approx(total, rel=1e-3)
         assert configure("diloco", options).progress_per_step(16) == pytest.approx(total / 16)
         assert configure("diloco", options).progress_per_step(4) == pytest.approx(min(1.0, total / 4))

@@ -34,13 +34,13 @@ def test_one_chunk_equals_the_slow_reference_bit_for_bit(values: list[tuple[floa
 def test_exchange_keeps_the_sum() -> None:
     rng = np.random.default_rng(1)
     local, center = rng.standard_normal((2, 1000)).astype(np.float32)
-    before = local.astype(np.float64).sum() + center.astype(np.float64).sum()
+    old_sum = local.astype(np.float64).sum() + center.astype(np.float64).sum()
     new_local, push = np.empty_like(local), np.empty_like(local)
     strategy, context = find_strategy("easgd"), ExchangeContext(2, 0.45)
     strategy.worker_chunk(local, center, new_local, push, local, context)
     assert strategy.server_chunk(center, (), push, context, 0) == 0
-    after = new_local.astype(np.float64).sum() + center.astype(np.float64).sum()
-    assert abs(after - before) < 1e-4  # float32 rounding of 2,000 elements of size 1
+    new_sum = new_local.astype(np.float64).sum() + center.astype(np.float64).sum()
+    assert abs(new_sum - old_sum) < 1e-4  # float32 rounding of 2,000 elements of size 1
 
 
 def test_progress_is_one_step_shared_by_workers_and_center() -> None:

@@ -24,14 +24,14 @@ class Rounds:
         self.extras = (np.zeros(N_PARAMS, np.float32), np.zeros(N_PARAMS, np.float32))
         self._closer = configure("lbfgs", {"memory": 5}).closer(solver)
 
-    def play(self, places: dict[int, Vector], first: tuple[int, ...] = ()) -> list[str]:
+    def play(self, points: dict[int, Vector], first: tuple[int, ...] = ()) -> list[str]:
         """Every worker measures where it is; returns the server's notes."""
         notes = {}
-        for worker, place in places.items():
-            off = place - TARGETS[worker]
+        for worker, point in points.items():
+            off = point - TARGETS[worker]
             self.extras[0][:] += SCALES * off
             notes[worker] = RoundNote(float(SCALES @ off**2) / 2, 0.0, 1, is_first=worker in first)
-        counts = np.full(1, len(places), np.uint64)
+        counts = np.full(1, len(points), np.uint64)
         return self._closer.close(RoundContents(self.center, self.extras, counts, [slice(0, N_PARAMS)], notes))
 
     def overflow(self, worker: int, first: bool = False) -> list[str]:
@@ -43,7 +43,7 @@ class Rounds:
         )
 
     @property
-    def asked(self) -> Vector:
+    def point(self) -> Vector:
         return self.extras[1].copy()
 
 
@@ -51,7 +51,7 @@ def test_it_ends_at_the_minimum_of_what_all_workers_measure() -> None:
     rounds = Rounds()
     rounds.play({0: rounds.center, 1: rounds.center}, first=(0, 1))
     for _ in range(40):
-        rounds.play({0: rounds.asked, 1: rounds.asked})
+        rounds.play({0: rounds.point, 1: rounds.point})
     np.testing.assert_allclose(rounds.center, (TARGETS[0] + TARGETS[1]) / 2, rtol=1e-4)
     assert not rounds.extras[0].any()
 
@@ -60,7 +60,7 @@ def test_weight_decay_is_part_of_it() -> None:
     rounds = Rounds(weight_decay=0.5)
     rounds.play({0: rounds.center}, first=(0,))
     for _ in range(40):
-        rounds.play({0: rounds.asked})
+        rounds.play({0: rounds.point})
     np.testing.assert_allclose(rounds.center, SCALES * TARGETS[0] / (SCALES + 0.5), rtol=1e-4)
 
 
@@ -69,7 +69,7 @@ def test_center_never_gets_worse() -> None:
     rounds.play({0: rounds.center}, first=(0,))
     losses = []
     for _ in range(25):
-        rounds.play({0: rounds.asked})
+        rounds.play({0: rounds.point})
         losses.append(float(SCALES @ (rounds.center - TARGETS[0]) ** 2))
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 1e-6 * losses[0]
@@ -80,15 +80,15 @@ def test_who_comes_or_goes_makes_it_begin_again_at_the_center(members: tuple[int
     rounds = Rounds()
     rounds.play({0: rounds.center, 1: rounds.center}, first=(0, 1))
     for _ in range(3):
-        rounds.play({0: rounds.asked, 1: rounds.asked})
-    before = rounds.center.copy()
+        rounds.play({0: rounds.point, 1: rounds.point})
+    old_center = rounds.center.copy()
     # Worker 1 is lost, or its new process has measured at the center while worker 0 was elsewhere.
-    (note,) = rounds.play({w: rounds.center if w in first else rounds.asked for w in members}, first)
+    (note,) = rounds.play({w: rounds.center if w in first else rounds.point for w in members}, first)
     assert note == f"lbfgs: measured by workers {list(members)} from now on; the search begins again"
-    assert np.array_equal(rounds.center, before)
-    assert np.array_equal(rounds.asked, before)
+    assert np.array_equal(rounds.center, old_center)
+    assert np.array_equal(rounds.point, old_center)
     for _ in range(40):
-        rounds.play({w: rounds.asked for w in members})
+        rounds.play({w: rounds.point for w in members})
     np.testing.assert_allclose(rounds.center, np.mean([TARGETS[w] for w in members], axis=0), rtol=1e-4)
 
 
@@ -96,7 +96,7 @@ def test_a_server_that_was_started_again_does_not_trust_the_first_round() -> Non
     rounds = Rounds()
     notes = rounds.play({0: np.float32([9.0, 9.0, 9.0, 9.0])})
     assert len(notes) == 1
-    assert np.array_equal(rounds.asked, rounds.center)
+    assert np.array_equal(rounds.point, rounds.center)
 
 
 def test_one_worker_runs_it_too() -> None:
@@ -117,9 +117,9 @@ def test_a_trial_whose_loss_is_not_finite_is_stepped_back_from() -> None:
     rounds.play({0: rounds.center}, first=(0,))
     overflows = 0
     for _ in range(60):
-        assert np.isfinite(rounds.asked).all()
-        if rounds.asked[2] < 2.5:
-            rounds.play({0: rounds.asked})
+        assert np.isfinite(rounds.point).all()
+        if rounds.point[2] < 2.5:
+            rounds.play({0: rounds.point})
         else:
             overflows += 1
             rounds.overflow(0)

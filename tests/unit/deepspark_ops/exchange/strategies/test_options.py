@@ -17,8 +17,8 @@ def test_values_get_the_options_kind() -> None:
 
 
 def test_deepsparks_own_file_is_taken_as_it_is() -> None:
-    found = parse("deepspark", "period: 50\nmoving_rate: 0.1 decay_rate: 0.5\nfactor_decay_step: 10000")
-    assert found == StrategyOptions({"decay_rate": 0.5, "factor_decay_step": 800}, 50, 0.1)
+    options = parse("deepspark", "period: 50\nmoving_rate: 0.1 decay_rate: 0.5\nfactor_decay_step: 10000")
+    assert options == StrategyOptions({"decay_rate": 0.5, "factor_decay_step": 800}, 50, 0.1)
 
 
 def test_steps_of_deepsparks_file_become_exchanges() -> None:

@@ -12,13 +12,13 @@ from tests.unit.deepspark_ops.exchange.strategies.played_run import INITIAL, N_W
 
 @pytest.mark.parametrize("n_updates", [2, 3, 7])
 def test_mean_of_a_group_is_applied_by_its_last_push(tmp_path: Path, n_updates: int) -> None:
-    found = play(tmp_path, "softsync", {"updates_per_apply": n_updates})
-    assert_same(found, slow_softsync(INITIAL, RUN, N_WORKERS, n_updates))
+    result = play(tmp_path, "softsync", {"updates_per_apply": n_updates})
+    assert_same(result, slow_softsync(INITIAL, RUN, N_WORKERS, n_updates))
 
 
 def test_groups_of_one_are_downpour(tmp_path: Path) -> None:
-    found = play(tmp_path, "softsync", {"updates_per_apply": 1})
-    assert_same(found, slow_downpour(INITIAL, RUN, N_WORKERS, 1.0 / N_WORKERS))
+    result = play(tmp_path, "softsync", {"updates_per_apply": 1})
+    assert_same(result, slow_downpour(INITIAL, RUN, N_WORKERS, 1.0 / N_WORKERS))
 
 
 def test_group_of_nothing_is_refused() -> None:

@@ -11,8 +11,8 @@ from tests.unit.deepspark_ops.exchange.strategies.played_run import INITIAL, N_W
 
 @pytest.mark.parametrize("count_own", [False, True])
 def test_push_is_divided_by_its_staleness(tmp_path: Path, count_own: bool) -> None:
-    found = play(tmp_path, "staleness", {"count_own": count_own})
-    assert_same(found, slow_staleness(INITIAL, RUN, N_WORKERS, count_own=count_own))
+    result = play(tmp_path, "staleness", {"count_own": count_own})
+    assert_same(result, slow_staleness(INITIAL, RUN, N_WORKERS, count_own=count_own))
 
 
 @pytest.mark.parametrize(("count_own", "progress"), [(False, 1 / 3), (True, 1 / 4)])

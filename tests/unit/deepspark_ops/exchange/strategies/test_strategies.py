@@ -73,8 +73,8 @@ def test_declared_progress_is_the_centers(name: str, n_workers: int, comm_period
     strategy = find_strategy(name)
     n_ticks = 4_000
     plain_sgd = -10.0 * n_ticks  # 1 / (1 - momentum) per step
-    found = movement_of_the_center(strategy, n_workers, comm_period, n_ticks) / plain_sgd
-    assert found == pytest.approx(strategy.progress_per_step(n_workers), rel=0.03)
+    progress = movement_of_the_center(strategy, n_workers, comm_period, n_ticks) / plain_sgd
+    assert progress == pytest.approx(strategy.progress_per_step(n_workers), rel=0.03)
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, float("nan")])

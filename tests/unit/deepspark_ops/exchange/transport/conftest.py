@@ -12,7 +12,7 @@ import pytest
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        left = socket.create_connection(listener.getsockname())
+        connecting = socket.create_connection(listener.getsockname())
         right, _ = listener.accept()
-    with closing(left), closing(right):
-        yield left, right
+    with closing(connecting), closing(right):
+        yield connecting, right

@@ -49,9 +49,9 @@ def test_rounding_agrees_with_slow_arithmetic_bit_for_bit(dtype: WireDtype, slow
     coder.encode(values, bits)
     assert bits.tolist() == [slow(float(value)) for value in values]  # type: ignore[operator]
     coder.decode(bits, back)
-    again = np.empty_like(bits)
-    coder.encode(back, again)
-    np.testing.assert_array_equal(bits, again)
+    reencoded = np.empty_like(bits)
+    coder.encode(back, reencoded)
+    np.testing.assert_array_equal(bits, reencoded)
 
 
 @pytest.mark.parametrize("dtype", ROUNDED)
@@ -86,7 +86,7 @@ def test_an_elastic_worker_keeps_what_the_center_does_not_get(dtype: WireDtype) 
 def test_movements_leave_their_rest_to_the_next_push(dtype: WireDtype, strategy: str) -> None:
     rng = np.random.default_rng(3)
     pushes, coder = make_pushes(2, 64, 100, dtype, find_strategy(strategy)), PushCoder(dtype, 50)
-    meant, sent = np.zeros(100), np.zeros(100)
+    exact, sent = np.zeros(100), np.zeros(100)
 
     def push(slot: int, movement: Vector) -> Vector:
         room = pushes.room(slot, 50)
@@ -104,10 +104,10 @@ def test_movements_leave_their_rest_to_the_next_push(dtype: WireDtype, strategy:
         sent[:50] += push(0, first)
         push(1, second)  # does not arrive: the connection breaks
         sent[50:] += push(1, second)
-        meant += np.concatenate((first, second))
+        exact += np.concatenate((first, second))
         pushes.exchanged()
     rounding = 4e-3 * 2.0**-9  # of one push, of size up to 4e-3, and not of thirty
-    assert 0.0 < np.abs(meant - sent).max() < 1.01 * rounding
+    assert 0.0 < np.abs(exact - sent).max() < 1.01 * rounding
 
 
 @pytest.mark.parametrize("dtype", ROUNDED)
@@ -139,5 +139,7 @@ def test_the_weighted_sum_is_kept_whatever_the_center_weighs(
         running.server_chunk(center, (), pushed, context, 0)
         pushes[worker].exchanged()
         locals_[worker] = new_local
-    after = weight * center.astype(np.float64) + np.sum(locals_, axis=0, dtype=np.float64)
-    np.testing.assert_allclose(after, held, rtol=0, atol=2e-5)  # float32 rounding of 640 exchanges of numbers of size 1
+    new_sum = weight * center.astype(np.float64) + np.sum(locals_, axis=0, dtype=np.float64)
+    np.testing.assert_allclose(
+        new_sum, held, rtol=0, atol=2e-5
+    )  # float32 rounding of 640 exchanges of numbers of size 1

@@ -134,10 +134,10 @@ def test_a_host_that_lost_its_workers_begins_anew_at_the_root(tmp_path: Path) ->
     links, locals_ = joined_links([exchange.link() for _ in range(2)])
     links[1].exchange(locals_[1] + 8)
     links[1].close()
-    again = exchange.link()
-    again.join(1)
-    np.testing.assert_array_equal(again.pull(), exchange.center.vector)
-    assert (again.look() == exchange.center.vector).all()
+    new_link = exchange.link()
+    new_link.join(1)
+    np.testing.assert_array_equal(new_link.pull(), exchange.center.vector)
+    assert (new_link.look() == exchange.center.vector).all()
 
 
 def test_a_worker_leaves_after_its_steps_have_reached_the_root(tmp_path: Path) -> None:

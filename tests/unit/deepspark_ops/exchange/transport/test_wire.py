@@ -72,10 +72,10 @@ def test_frame_of_another_run_is_refused() -> None:
 
 
 def test_numbers_and_json_arrive_as_sent(pair: tuple[socket.socket, socket.socket]) -> None:
-    left, right = (make_connection(s) for s in pair)
+    sender, right = (make_connection(s) for s in pair)
     vector = np.arange(100, dtype=np.float32)
-    left.send(Frame(wire.PUSH, wire.FLOAT32, count=100), wire.number_bytes(vector))
-    left.send_json(wire.ANSWER, {"a": [1, None, "é"]}, sequence=9)
+    sender.send(Frame(wire.PUSH, wire.FLOAT32, count=100), wire.number_bytes(vector))
+    sender.send_json(wire.ANSWER, {"a": [1, None, "é"]}, sequence=9)
     frame = right.receive_frame()
     assert frame is not None
     received = np.empty(100, np.float32)
@@ -88,15 +88,15 @@ def test_numbers_and_json_arrive_as_sent(pair: tuple[socket.socket, socket.socke
 
 
 def test_close_at_a_frames_border_is_an_end_and_not_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
-    left, right = (make_connection(s) for s in pair)
-    left.close()
+    sender, right = (make_connection(s) for s in pair)
+    sender.close()
     assert right.wait_frame() is None
 
 
 def test_close_in_the_middle_names_what_is_missing(pair: tuple[socket.socket, socket.socket]) -> None:
-    left, right = (make_connection(s) for s in pair)
-    left.send(Frame(wire.PUSH, wire.FLOAT32, count=10), bytes(12))
-    left.close()
+    sender, right = (make_connection(s) for s in pair)
+    sender.send(Frame(wire.PUSH, wire.FLOAT32, count=10), bytes(12))
+    sender.close()
     assert right.wait_frame() is not None
     with pytest.raises(ExchangeUnavailable, match="peer 7 closed the connection; 28 bytes of a pushed chunk"):
         right.receive_into(memoryview(bytearray(40)), "a pushed chunk")
@@ -111,15 +111,15 @@ def test_silence_names_what_was_waited_for(pair: tuple[socket.socket, socket.soc
 
 
 def test_a_peer_that_reads_nothing_is_noticed(pair: tuple[socket.socket, socket.socket]) -> None:
-    left = make_connection(pair[0], timeout_s=0.3)
+    sender = make_connection(pair[0], timeout_s=0.3)
     big = bytes(1 << 26)
     with pytest.raises(ExchangeUnavailable, match=r"was silent for 0.3 s: waited for room to send"):
-        left.send(Frame(wire.STATE, count=len(big)), big)
+        sender.send(Frame(wire.STATE, count=len(big)), big)
 
 
 def test_what_is_not_json_is_refused(pair: tuple[socket.socket, socket.socket]) -> None:
-    left, right = (make_connection(s) for s in pair)
-    left.send(Frame(wire.CALL, count=3), b"{x}")
+    sender, right = (make_connection(s) for s in pair)
+    sender.send(Frame(wire.CALL, count=3), b"{x}")
     frame = right.receive_frame()
     assert frame is not None
     with pytest.raises(ProtocolError, match="not JSON"):
@@ -127,14 +127,14 @@ def test_what_is_not_json_is_refused(pair: tuple[socket.socket, socket.socket]) 
 
 
 def test_refusal_arrives_although_the_other_side_is_sending(pair: tuple[socket.socket, socket.socket]) -> None:
-    left, right = (make_connection(s) for s in pair)
-    left.send(Frame(wire.STATE, count=100_000), bytes(100_000))
+    sender, right = (make_connection(s) for s in pair)
+    sender.send(Frame(wire.STATE, count=100_000), bytes(100_000))
     refusing = threading.Thread(target=right.refuse, args=(ProtocolError("no such thing"),))
     refusing.start()
-    frame = left.receive_frame()
+    frame = sender.receive_frame()
     assert frame is not None
-    assert left.receive_json(frame) == {"kind": "ProtocolError", "message": "no such thing"}
-    left.close()
+    assert sender.receive_json(frame) == {"kind": "ProtocolError", "message": "no such thing"}
+    sender.close()
     refusing.join(30)
     assert not refusing.is_alive()
 

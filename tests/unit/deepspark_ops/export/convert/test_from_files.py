@@ -57,13 +57,13 @@ def test_pixels_are_cut_to_the_input_centered_and_scaled(folder: Path) -> None:
 
 
 def test_the_samples_are_the_same_each_time_and_differ_from_each_other(folder: Path) -> None:
-    found = []
+    batches = []
     for _ in range(2):
         with parts_of_files(convert_config(folder, class_names="labels.txt")) as model:
-            found.append(model.samples.read(0, 32).stored["data"])
+            batches.append(model.samples.read(0, 32).stored["data"])
             assert model.class_names == ("cat", "dog")
-    np.testing.assert_array_equal(found[0], found[1])
-    assert len(np.unique(found[0].reshape(32, -1), axis=0)) == 32
+    np.testing.assert_array_equal(batches[0], batches[1])
+    assert len(np.unique(batches[0].reshape(32, -1), axis=0)) == 32
 
 
 def test_an_input_that_is_no_image_takes_numbers_as_they_are(folder: Path) -> None:
@@ -128,6 +128,6 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_a_mistake_is_told_with_what_is_allowed(
     folder: Path, values: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
-    with pytest.raises(kind) as found, parts_of_files(convert_config(folder, **values)):
+    with pytest.raises(kind) as refusal, parts_of_files(convert_config(folder, **values)):
         pytest.fail("it was taken")
-    assert str(found.value) == message.format(folder=folder)
+    assert str(refusal.value) == message.format(folder=folder)

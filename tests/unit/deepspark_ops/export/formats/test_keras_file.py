@@ -30,8 +30,8 @@ def test_keras_computes_what_the_net_computes(name, tmp_path):
     answer = run(requests)
     np.testing.assert_allclose(answer["scores"], expected, atol=1e-5)
     np.testing.assert_array_equal(answer["classes"], expected.argmax(axis=1))
-    (one,) = (run({name: values[2:3] for name, values in requests.items()})["scores"],)
-    np.testing.assert_allclose(one, expected[2:3], atol=1e-5)
+    (row,) = (run({name: values[2:3] for name, values in requests.items()})["scores"],)
+    np.testing.assert_allclose(row, expected[2:3], atol=1e-5)
     twice = run({name: np.concatenate([values, values]) for name, values in requests.items()})["scores"]
     np.testing.assert_allclose(twice, np.concatenate([expected, expected]), atol=1e-5)
 

@@ -64,5 +64,5 @@ def test_the_keras_form_computes_what_the_net_computes(layer_type: str, channels
     values = keras_values(any_batch, params, {name: Value(caffe=tensor) for name, tensor in inputs.items()})
     tops = net.layers[-1].tops
     outputs = keras.Model(inputs, [values[name].caffe for name in (*tops, "x0")])(feeds)
-    for top, found in zip(tops, outputs, strict=False):
-        np.testing.assert_allclose(found, passes.blobs[top], rtol=1e-5, atol=1e-5)
+    for top, output in zip(tops, outputs, strict=False):
+        np.testing.assert_allclose(output, passes.blobs[top], rtol=1e-5, atol=1e-5)

@@ -52,8 +52,8 @@ def test_the_interpreter_computes_what_the_net_computes(name: str, tmp_path: Pat
     tf_lite.FLOAT32.write(model)
     run = runner_of(tmp_path / "model.tflite")
     requests = model.requests()
-    found = run(**requests)["scores"]
-    np.testing.assert_allclose(found, answers["scores"], atol=1e-5)
+    scores = run(**requests)["scores"]
+    np.testing.assert_allclose(scores, answers["scores"], atol=1e-5)
     single = {key: values[2:3] for key, values in requests.items()}
     np.testing.assert_allclose(run(**single)["scores"], answers["scores"][2:3], atol=1e-5)
 
@@ -75,15 +75,15 @@ def test_upsampling_of_every_channel_by_itself(
     model, answers = exported_model(upsampled(n_channels, kernel, stride, pad, size), tmp_path, n_samples=2)
     tf_lite.FLOAT32.write(model)
     ((name, expected),) = answers.items()
-    found = runner_of(tmp_path / "model.tflite")(**model.requests())[name]
+    output = runner_of(tmp_path / "model.tflite")(**model.requests())[name]
     (images,) = model.prepared().values()
     weights = np.tile(bilinear(kernel), (n_channels, 1, 1, 1))
     slow = slow_deconvolution(
         images, weights, stride=(stride,) * 2, pad=(pad,) * 2, dilation=(1, 1), group=n_channels
     ).reshape(expected.shape)
     bound = 1e-6 * np.abs(slow).max()
-    np.testing.assert_allclose(found, slow, rtol=0, atol=bound)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
+    np.testing.assert_allclose(output, slow, rtol=0, atol=bound)
+    np.testing.assert_allclose(output, expected, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize(("kernel", "stride", "pad"), [(16, 8, 4), pytest.param(64, 32, 16, marks=pytest.mark.long)])
@@ -96,8 +96,8 @@ def test_upsampling_with_rounded_weights(kernel: int, stride: int, pad: int, tmp
         (tf_lite.INT8, "model_int8.tflite", 0.02),
     ):
         written.write(model)
-        found = runner_of(tmp_path / file)(**model.requests())[name]
-        assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+        output = runner_of(tmp_path / file)(**model.requests())[name]
+        assert np.abs(output - expected).max() <= bound * np.abs(expected).max()
 
 
 def test_divisions_are_not_in_8_bits(tmp_path: Path) -> None:

@@ -27,16 +27,16 @@ def test_onnxruntime_computes_what_the_net_computes(name, tmp_path):
     model, answers = exported_model(SMALL_NETS[name], tmp_path)
     expected = answers["scores"]
     session = session_of(model)
-    (given,) = session.get_inputs()
-    assert (given.name, given.shape[0]) == (model.inputs[0].name, "N")
-    images = model.requests()[given.name]
-    scores, classes = session.run(["scores", "classes"], {given.name: images})
+    (session_input,) = session.get_inputs()
+    assert (session_input.name, session_input.shape[0]) == (model.inputs[0].name, "N")
+    images = model.requests()[session_input.name]
+    scores, classes = session.run(["scores", "classes"], {session_input.name: images})
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     np.testing.assert_array_equal(classes, expected.argmax(axis=1))
     assert classes.dtype == np.int64
-    (one,) = session.run(["scores"], {given.name: images[2:3]})
-    np.testing.assert_allclose(one, expected[2:3], atol=1e-5)
-    (twice,) = session.run(["scores"], {given.name: np.concatenate([images, images])})
+    (row,) = session.run(["scores"], {session_input.name: images[2:3]})
+    np.testing.assert_allclose(row, expected[2:3], atol=1e-5)
+    (twice,) = session.run(["scores"], {session_input.name: np.concatenate([images, images])})
     np.testing.assert_allclose(twice, np.concatenate([expected, expected]), atol=1e-5)
 
 
@@ -93,7 +93,7 @@ def test_what_tf2onnx_has_no_form_of_is_named(tmp_path):
         tf_onnx.FORMAT.write(replace(model, served=Odd))
 
 
-class Given:
+class Served:
     """A model whose graph is a function of a test."""
 
     takes_any_batch = True
@@ -112,7 +112,7 @@ def test_what_the_converter_says_of_one_operation_is_told(tmp_path):
         return {"scores": tf.roll(tf.cast(x, tf.float32), 1, axis=tf.cast(x[0, 0, 0, 0], tf.int32))}
 
     with pytest.raises(CannotHave, match=r"^make_sure failure: Can only convert Roll is axis is const$"):
-        tf_onnx.FORMAT.write(replace(model, served=lambda: Given(rolled, model.served().signature())))
+        tf_onnx.FORMAT.write(replace(model, served=lambda: Served(rolled, model.served().signature())))
 
 
 UPSAMPLING = """
@@ -155,7 +155,7 @@ def test_a_fault_of_our_graph_is_raised(tmp_path):
         raise ValueError("a layer's fault")
 
     with pytest.raises(ValueError, match="a layer's fault"):
-        tf_onnx.FORMAT.write(replace(model, served=lambda: Given(faulty, model.served().signature())))
+        tf_onnx.FORMAT.write(replace(model, served=lambda: Served(faulty, model.served().signature())))
 
 
 def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch):

@@ -107,9 +107,9 @@ def test_a_list_is_recognised_behind_a_byte_order_mark(tmp_path, mark, name, tex
 def test_the_digest_of_a_list_with_a_mark_holds_its_first_image(folder):
     source = folder / "list.txt"
     source.write_bytes(codecs.BOM_UTF8 + b"a.png 3\nb.png 4\n")
-    before = digest_image_list(source, None)
+    old_digest = digest_image_list(source, None)
     (folder / "a.png").write_bytes(b"another content")
-    assert digest_image_list(source, None) != before
+    assert digest_image_list(source, None) != old_digest
 
 
 def test_texts_with_paths_are_opened_by_one_function():

@@ -35,9 +35,9 @@ def test_each_format_is_found_as_a_file_and_as_a_folder_and_looked_at(tmp_path, 
     (folder / ".part-0.crc").write_bytes(b"\0")
     assert detect_format(file) == detect_format(folder) == FORMATS[ending]
     for source in (file, folder):
-        found = first_rows(source, FORMATS[ending], 20)
-        assert found.num_rows == 20 if source == file else found.num_rows >= 15
-        values = found.column("f0").to_numpy(zero_copy_only=False)[:15]
+        rows = first_rows(source, FORMATS[ending], 20)
+        assert rows.num_rows == 20 if source == file else rows.num_rows >= 15
+        values = rows.column("f0").to_numpy(zero_copy_only=False)[:15]
         np.testing.assert_array_equal(values, table["f0"].to_numpy()[:15])
     config = SourceConfig(source=folder, feature_columns="f*")
     preview = make_preview(config, _fresh(tmp_path / "look"))
@@ -69,13 +69,13 @@ def test_text_with_names_of_images_and_numbers_alone_is_no_table(tmp_path):
 
 def test_a_digest_changes_with_content_and_with_files(tmp_path):
     write_table(tmp_path / "t" / "a.csv", a_table(5))
-    before = digest_table(tmp_path / "t")
+    old_digest = digest_table(tmp_path / "t")
     (tmp_path / "t" / "_SUCCESS").write_text("")
-    assert digest_table(tmp_path / "t") == before
+    assert digest_table(tmp_path / "t") == old_digest
     write_table(tmp_path / "t" / "b.csv", a_table(5))
     both = digest_table(tmp_path / "t")
     write_table(tmp_path / "t" / "b.csv", a_table(6))
-    assert len({before, both, digest_table(tmp_path / "t")}) == 3
+    assert len({old_digest, both, digest_table(tmp_path / "t")}) == 3
     assert [file.name for file in data_files(tmp_path / "t")] == ["a.csv", "b.csv"]
 
 
@@ -96,16 +96,16 @@ def test_avro_of_many_types(tmp_path):
     row = {"i": 1, "l": None, "d": Decimal("1.25"), "v": [1.0, 2.0], "e": "b", "t": datetime.now(UTC), "u": "x"}
     with (tmp_path / "t.avro").open("wb") as handle:
         fastavro.writer(handle, schema, [row] * 3)
-    found = avro_schema(tmp_path / "t.avro")
-    kinds = [column.kind for column in columns_of(found)]
+    avro_fields = avro_schema(tmp_path / "t.avro")
+    kinds = [column.kind for column in columns_of(avro_fields)]
     assert kinds == ["whole", "whole", "real", "numbers", "text", "time", "other"]
-    (batch,) = avro_batches(tmp_path / "t.avro", found)
+    (batch,) = avro_batches(tmp_path / "t.avro", avro_fields)
     assert batch.column("v").to_pylist() == [[1.0, 2.0]] * 3
     assert batch.column("d").to_pylist() == [Decimal("1.25")] * 3
     content = (tmp_path / "t.avro").read_bytes()
     (tmp_path / "cut.avro").write_bytes(content[:-30])
     with pytest.raises(DataError, match=r"cut\.avro: damaged Avro file"):
-        list(avro_batches(tmp_path / "cut.avro", found))
+        list(avro_batches(tmp_path / "cut.avro", avro_fields))
     (tmp_path / "no.avro").write_bytes(b"Obj\x01nothing")
     with pytest.raises(DataError, match="not a readable Avro file"):
         avro_schema(tmp_path / "no.avro")

@@ -78,12 +78,12 @@ def test_stored_picture_of_other_jpegs():
 
 
 def test_what_headers_do_not_tell_is_no_stored_picture():
-    others = [encoded(".png", np.uint16), encoded(".png", channels=4), encoded(".bmp"), encoded(".webp")]
+    other_pictures = [encoded(".png", np.uint16), encoded(".png", channels=4), encoded(".bmp"), encoded(".webp")]
     jpeg = encoded(".jpg")
     of_four_components = bytearray(jpeg)
     of_four_components[jpeg.index(b"\xff\xc0") + 9] = 4
     for record in (
-        *others,
+        *other_pictures,
         bytes(of_four_components),
         jpeg[:2],
         jpeg[:30],

@@ -49,21 +49,21 @@ def test_texts_and_boxed_numbers_are_themselves():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("list", "holds a java.util.ArrayList, which writes itself"),
         ("array", "has a part of kind 0x75; a tuple of plain values has none"),
     ],
 )
-def test_other_objects_are_refused(name, told):
-    with pytest.raises(ValueError, match=told):
+def test_other_objects_are_refused(name, message):
+    with pytest.raises(ValueError, match=message):
         parsed_object(name)
 
 
 def test_no_object_and_a_cut_one_are_refused():
     with pytest.raises(ValueError, match="not an object that Java serialized"):
         parse_java_object(b"\xac\xed\x00\x06")
-    whole = bytes.fromhex(WRITTEN["many"])
-    for length in range(4, len(whole)):
+    object_bytes = bytes.fromhex(WRITTEN["many"])
+    for length in range(4, len(object_bytes)):
         with pytest.raises(ValueError, match="Java serialized"):
-            parse_java_object(whole[:length])
+            parse_java_object(object_bytes[:length])

@@ -53,8 +53,8 @@ def test_a_list_that_leads_out_of_its_folder_is_refused_where_files_are_confined
     source = list_of(lists.parent, names)
     with pytest.raises(ForbiddenPathError, match=r"the image list .*list\.txt names .*outside/img/3\.png.*: it is not"):
         dry_run(folder_config(source, listed_files={"confined": True}))
-    found = dry_run(folder_config(source, listed_files={"confined": True, "allowed_root": str(outside)}))
-    assert found["sampled"]["n_rejected"] == 0
+    forecast = dry_run(folder_config(source, listed_files={"confined": True, "allowed_root": str(outside)}))
+    assert forecast["sampled"]["n_rejected"] == 0
     assert dry_run(folder_config(source, root_folder=tmp_path / "lists"))["sampled"]["n_rejected"] == 0
 
 

@@ -38,8 +38,8 @@ def test_a_member_that_ends_behind_the_archive_is_named(tmp_path, size, kind):
 @pytest.mark.parametrize("is_first", [True, False])
 def test_an_extended_header_of_an_absurd_size_is_refused(tmp_path, size, kind, is_first):
     tar = tmp_path / "a.tar"
-    before = b"" if is_first else content_of("a.png", b"x" * 100)
-    tar.write_bytes(before + header("long", size, kind) + content_of("b.png", b"y") + bytes(2 * BLOCK))
+    first_member = b"" if is_first else content_of("a.png", b"x" * 100)
+    tar.write_bytes(first_member + header("long", size, kind) + content_of("b.png", b"y") + bytes(2 * BLOCK))
     with pytest.raises(DataError, match=r"a\.tar: "):
         open_archive(tar, tmp_path)
 

@@ -70,10 +70,10 @@ def test_a_member_is_unpacked_up_to_a_bound(tmp_path, method, says_less):
     config = IngestConfig(source=archive, output=tmp_path / "out", member_mib=1)
     finding = r"has more than 1 MiB when it is unpacked; give member_mib=\d+ or more"
     with sources_limited(config):
-        found = open_archive(archive, tmp_path)
-        reader = found.reader(["zeros.png"])
+        opened = open_archive(archive, tmp_path)
+        reader = opened.reader(["zeros.png"])
         with pytest.raises(DataError, match=rf'a.zip: member "list.txt": {finding}'):
-            read_member_text(found, "list.txt")
+            read_member_text(opened, "list.txt")
     tracemalloc.start()
     with reader.opened() as read, pytest.raises(RecordError, match=finding):
         read(0)

@@ -13,14 +13,14 @@ def test_a_damaged_jpeg_is_told_apart_from_sound_ones(capfd):
     sound = cv2.imencode(".jpg", image_bgr(0, (16, 16)))[1].tobytes()
     damaged = sound[:-2] + b"abcdef" + sound[-2:]
     with decoder_messages() as messages:
-        told = []
+        texts = []
         for content in (sound, damaged, sound):
             assert cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) is not None
-            told.append(messages.take())
+            texts.append(messages.take())
         os.write(2, b"worker: a line of the log\n")
         os.write(2, b"libpng warning: iCCP: known incorrect sRGB profile\n")
-        told.append(messages.take())
+        texts.append(messages.take())
         os.write(2, b"another line\n")
-    assert told[0] == told[2] == told[3] == ""
-    assert "Corrupt JPEG data" in told[1]
+    assert texts[0] == texts[2] == texts[3] == ""
+    assert "Corrupt JPEG data" in texts[1]
     assert capfd.readouterr().err == "worker: a line of the log\nanother line\n"

@@ -24,7 +24,7 @@ from tests.paths import FIXTURES
 DATA = FIXTURES / "caffe" / "data"
 
 
-def unheard(done: int, of: int) -> None:
+def unheard(n_done: int, of: int) -> None:
     """Ignore the progress."""
 
 
@@ -43,11 +43,11 @@ def database(folder: Path, images: np.ndarray) -> Path:
 
 @pytest.mark.parametrize("name", ["lmdb_raw", "lmdb_png", "leveldb_raw"])
 def test_the_file_is_that_of_compute_image_mean(name: str, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    measured = measure_mean(DATA / name, "train", lambda done, of: told.append((done, of)))
+    progress: list[tuple[int, int]] = []
+    measured = measure_mean(DATA / name, "train", lambda n_done, of: progress.append((n_done, of)))
     write_mean(tmp_path / "mean.binaryproto", measured.image)
     assert (tmp_path / "mean.binaryproto").read_bytes() == (DATA / "mean.binaryproto").read_bytes()
-    assert told[-1] == (7, 7)
+    assert progress[-1] == (7, 7)
     recorded = read_mean(DATA / "mean.binaryproto")
     np.testing.assert_allclose(measured.values, recorded.astype(np.float64).mean(axis=(1, 2)), rtol=1e-6)
 

@@ -19,8 +19,8 @@ def encode(image: np.ndarray, suffix: str) -> bytes:
 
 
 def test_compressed_colour_image_becomes_bgr_planes():
-    found = PixelRecipe(decode_color=True).apply(encode(image_bgr(1), ".png"))
-    np.testing.assert_array_equal(found, image_bgr(1).transpose(2, 0, 1))
+    pixels = PixelRecipe(decode_color=True).apply(encode(image_bgr(1), ".png"))
+    np.testing.assert_array_equal(pixels, image_bgr(1).transpose(2, 0, 1))
 
 
 def test_gray_file_gets_three_channels_unless_gray_is_asked_for():
@@ -32,14 +32,14 @@ def test_gray_file_gets_three_channels_unless_gray_is_asked_for():
 
 def test_gray_of_raw_pixels_is_opencvs():
     image = image_bgr(2)
-    found = PixelRecipe(gray=True).apply(np.ascontiguousarray(image.transpose(2, 0, 1)))
-    np.testing.assert_array_equal(found[0], cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
+    gray = PixelRecipe(gray=True).apply(np.ascontiguousarray(image.transpose(2, 0, 1)))
+    np.testing.assert_array_equal(gray[0], cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
 
 
 def test_resize_is_opencvs_bilinear():
     image = image_bgr(3, (9, 14))
-    found = PixelRecipe(decode_color=True, height=5, width=6).apply(encode(image, ".png"))
-    np.testing.assert_array_equal(found, cv2.resize(image, (6, 5)).transpose(2, 0, 1))
+    resized = PixelRecipe(decode_color=True, height=5, width=6).apply(encode(image, ".png"))
+    np.testing.assert_array_equal(resized, cv2.resize(image, (6, 5)).transpose(2, 0, 1))
 
 
 def test_max_pixel_scales_before_the_resize():
@@ -154,8 +154,10 @@ def test_scaled_decoding_leaves_pngs_turned_and_unresized_images_large_enough():
     scaled = {"decode_color": True, "scaled_decoding": True}
     image = cv2.resize(image_bgr(6), (400, 100))
     for record in (encode(image, ".png"), jpeg_with_exif(6, plain=encode(image, ".jpg"))):
-        full, found = (PixelRecipe(**options, height=90, width=90) for options in ({"decode_color": True}, scaled))
-        np.testing.assert_array_equal(found.picture(record), full.picture(record))
+        full, scaled_recipe = (
+            PixelRecipe(**options, height=90, width=90) for options in ({"decode_color": True}, scaled)
+        )
+        np.testing.assert_array_equal(scaled_recipe.picture(record), full.picture(record))
     assert PixelRecipe(**scaled).picture(encode(image, ".jpg")).shape == (100, 400, 3)
 
 
@@ -167,9 +169,9 @@ def test_an_image_that_needs_too_much_memory_is_refused_before_it_is_decoded(mon
     monkeypatch.setattr(pixels, "decode_picture", None)
     with pytest.raises(
         RecordError, match=r"3000x2000 pixels need 18 MiB.*decode_mib=17 allows.*give decode_mib=18"
-    ) as told:
+    ) as refusal:
         (recipe.picture if of == "picture" else recipe.quick_picture())(record)
-    assert ("scaled_decoding" in str(told.value)) == (suffix == ".jpg")
+    assert ("scaled_decoding" in str(refusal.value)) == (suffix == ".jpg")
 
 
 @pytest.mark.parametrize("of", ["picture", "quick_picture"])
@@ -194,14 +196,14 @@ def large_record(suffix: str) -> bytes:
 def test_a_large_image_is_the_one_that_opencv_decodes_in_memory(suffix, gray):
     record = large_record(suffix)
     flag = cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR
-    found = PixelRecipe(gray=gray, decode_color=True, decode_mib=64).picture(record)
-    np.testing.assert_array_equal(found, cv2.imdecode(np.frombuffer(record, np.uint8), flag))
+    picture = PixelRecipe(gray=gray, decode_color=True, decode_mib=64).picture(record)
+    np.testing.assert_array_equal(picture, cv2.imdecode(np.frombuffer(record, np.uint8), flag))
 
 
 def test_a_large_photograph_is_turned():
     record = jpeg_with_exif(6, plain=encode(cv2.resize(image_bgr(6), (3000, 2100)), ".jpg"))
-    found = PixelRecipe(decode_color=True).picture(record)
-    assert found.shape == (3000, 2100, 3)
-    np.testing.assert_array_equal(found, cv2.imdecode(np.frombuffer(record, np.uint8), cv2.IMREAD_COLOR))
+    picture = PixelRecipe(decode_color=True).picture(record)
+    assert picture.shape == (3000, 2100, 3)
+    np.testing.assert_array_equal(picture, cv2.imdecode(np.frombuffer(record, np.uint8), cv2.IMREAD_COLOR))
     as_stored = PixelRecipe(decode_color=None).picture(record)
     np.testing.assert_array_equal(as_stored, cv2.imdecode(np.frombuffer(record, np.uint8), cv2.IMREAD_UNCHANGED))

@@ -38,13 +38,20 @@ def decoded_records(records, *, together, encoded=False, recipe=None):
             encoded,
             lambda number, error: rejected.append((number, str(error))),
         )
-        found = [
-            (number, image.tobytes(), image.shape, None if kept is None else bytes(kept), block.are_pictures, complaint)
+        decoded = [
+            (
+                number,
+                image.tobytes(),
+                image.shape,
+                None if stored is None else bytes(stored),
+                block.are_pictures,
+                complaint,
+            )
             for block in blocks.of(len(records), together)
-            for number, image, kept in zip(block.numbers, block.images, block.compressed, strict=True)
+            for number, image, stored in zip(block.numbers, block.images, block.compressed, strict=True)
             for complaint in [block.complaint]
         ]
-    return found, rejected
+    return decoded, rejected
 
 
 def with_faults():
@@ -61,21 +68,21 @@ def with_faults():
 @pytest.mark.parametrize("together", [4, 16, 64])
 def test_together_as_one_by_one(together, encoded):
     records = with_faults()
-    found, rejected = decoded_records(records, together=together, encoded=encoded)
-    assert (found, rejected) == decoded_records(records, together=1, encoded=encoded)
+    decoded, rejected = decoded_records(records, together=together, encoded=encoded)
+    assert (decoded, rejected) == decoded_records(records, together=1, encoded=encoded)
     assert [number for number, _ in rejected] == [3, 21, 22]
-    assert [number for number, *_, complaint in found if complaint] == [9]
-    assert [number for number, *_ in found] == [i for i in range(40) if i not in {3, 21, 22}]
+    assert [number for number, *_, complaint in decoded if complaint] == [9]
+    assert [number for number, *_ in decoded] == [i for i in range(40) if i not in {3, 21, 22}]
 
 
 def test_pixels_are_opencvs_and_files_keep_their_bytes():
     images = pictures(20)
     records = as_jpegs(images)
-    found, rejected = decoded_records(records, together=8, encoded=True)
+    decoded, rejected = decoded_records(records, together=8, encoded=True)
     assert rejected == []
-    assert [kept for _, _, _, kept, *_ in found] == records
+    assert [stored for _, _, _, stored, *_ in decoded] == records
     expected = [cv2.imdecode(np.frombuffer(record, np.uint8), cv2.IMREAD_COLOR).tobytes() for record in records]
-    assert [pixels for _, pixels, *_ in found] == expected
+    assert [pixels for _, pixels, *_ in decoded] == expected
 
 
 @pytest.mark.parametrize("options", [{"gray": True}, {"height": 8, "width": 12}, {"max_pixel": 255}, {}])

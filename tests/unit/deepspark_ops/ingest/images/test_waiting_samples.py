@@ -32,14 +32,14 @@ def serialized(image, label) -> bytes:
 
 def passed_through(waiting, images, *, is_picture, compressed=None):
     """Return what comes out, copied before the next ones go in."""
-    found = []
+    samples = []
     for i, image in enumerate(images):
         if not waiting.room or waiting.are_pictures != is_picture(i):
-            found += [(*sample[:2], copied(sample[2])) for sample in waiting.hand_out()]
-        given = as_picture(image) if is_picture(i) else image
-        block = RecordBlock([i], [b""], [given], [compressed and compressed[i]], is_picture(i))
+            samples += [(*sample[:2], copied(sample[2])) for sample in waiting.hand_out()]
+        pixels = as_picture(image) if is_picture(i) else image
+        block = RecordBlock([i], [b""], [pixels], [compressed and compressed[i]], is_picture(i))
         waiting.add(block, [i * 37])
-    return found + [(*sample[:2], copied(sample[2])) for sample in waiting.hand_out()]
+    return samples + [(*sample[:2], copied(sample[2])) for sample in waiting.hand_out()]
 
 
 def copied(stored):
@@ -52,8 +52,8 @@ def test_datums_are_protobufs_and_in_order(shape, kinds):
     images = images_of(shape, 150 if shape[1] < 70 else 5)
     waiting = WaitingSamples(shape, "uint8", as_datums=True)
     is_picture = {"pictures": lambda _: True, "arrays": lambda _: False, "both": lambda i: i % 7 < 3}[kinds]
-    found = passed_through(waiting, images, is_picture=is_picture)
-    assert found == [(i, i * 37, serialized(image, i * 37)) for i, image in enumerate(images)]
+    samples = passed_through(waiting, images, is_picture=is_picture)
+    assert samples == [(i, i * 37, serialized(image, i * 37)) for i, image in enumerate(images)]
     np.testing.assert_array_equal(waiting.sums(), images.astype(np.int64).sum(axis=0))
     assert waiting.pixel_range == (images.min(), images.max())
 
@@ -63,16 +63,16 @@ def test_datums_are_protobufs_and_in_order(shape, kinds):
 def test_images_for_hdf5_have_channels_first(shape, is_picture):
     images = images_of(shape, 5)
     waiting = WaitingSamples(shape, "uint8", as_datums=False)
-    found = passed_through(waiting, images, is_picture=lambda _: is_picture)
-    assert [sample[:2] for sample in found] == [(i, i * 37) for i in range(5)]
-    np.testing.assert_array_equal([sample[2] for sample in found], images)
+    samples = passed_through(waiting, images, is_picture=lambda _: is_picture)
+    assert [sample[:2] for sample in samples] == [(i, i * 37) for i in range(5)]
+    np.testing.assert_array_equal([sample[2] for sample in samples], images)
 
 
 def test_float_arrays():
     images = images_of((2, 3, 3), 70, np.float32) / np.float32(7)
     waiting = WaitingSamples((2, 3, 3), "float32", as_datums=True)
-    found = passed_through(waiting, images, is_picture=lambda _: False)
-    assert [sample[2] for sample in found] == [serialized(image, i * 37) for i, image in enumerate(images)]
+    samples = passed_through(waiting, images, is_picture=lambda _: False)
+    assert [sample[2] for sample in samples] == [serialized(image, i * 37) for i, image in enumerate(images)]
     np.testing.assert_allclose(waiting.sums(), images.astype(np.float64).sum(axis=0), rtol=1e-12)
     assert waiting.pixel_range == (images.min(), images.max())
 
@@ -91,9 +91,9 @@ def test_compressed_bytes_are_kept_and_pixels_are_summed():
     images = images_of((3, 8, 8), 70)
     compressed = [cv2.imencode(".png", as_picture(image))[1].tobytes() for image in images]
     waiting = WaitingSamples((3, 8, 8), "uint8", as_datums=True)
-    found = passed_through(waiting, images, is_picture=lambda _: True, compressed=compressed)
+    samples = passed_through(waiting, images, is_picture=lambda _: True, compressed=compressed)
     expected = [caffe_pb2.Datum(data=content, label=i * 37, encoded=True) for i, content in enumerate(compressed)]
-    assert [sample[2] for sample in found] == [datum.SerializeToString() for datum in expected]
+    assert [sample[2] for sample in samples] == [datum.SerializeToString() for datum in expected]
     np.testing.assert_array_equal(waiting.sums(), images.astype(np.int64).sum(axis=0))
 
 

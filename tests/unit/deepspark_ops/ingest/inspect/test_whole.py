@@ -38,7 +38,7 @@ MAKERS = {"images": make_images, "table": make_table}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def dataset_of_kind(tmp_path_factory):
     @cache
     def dataset(kind):
         folder = tmp_path_factory.mktemp(kind)
@@ -84,19 +84,19 @@ def differing_edits(dataset, field):
 
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("field", DatasetManifest.model_fields)
-def test_an_edit_of_any_field_is_refused(made, tmp_path, kind, field):
-    edits = differing_edits(made(kind), field)
+def test_an_edit_of_any_field_is_refused(dataset_of_kind, tmp_path, kind, field):
+    edits = differing_edits(dataset_of_kind(kind), field)
     assert edits
     for other in edits:
-        write_edited(tmp_path / "set", made(kind), field, other)
+        write_edited(tmp_path / "set", dataset_of_kind(kind), field, other)
         with pytest.raises(DataError):
             verify_dataset(tmp_path / "set", lambda _: None)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("field", COMPARED)
-def test_an_edit_with_its_digest_is_compared_with_the_shards(made, tmp_path, kind, field):
-    dataset = made(kind)
+def test_an_edit_with_its_digest_is_compared_with_the_shards(dataset_of_kind, tmp_path, kind, field):
+    dataset = dataset_of_kind(kind)
     verify_dataset(dataset, lambda _: None)
     for other in differing_edits(dataset, field):
         write_edited(tmp_path / "set", dataset, field, other, with_digest=True)

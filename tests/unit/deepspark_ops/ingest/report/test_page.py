@@ -30,12 +30,12 @@ def test_a_second_version_is_compared_with_the_first(tmp_path, config):
     first = render_report(config.output, None)
     assert "Since the version before" not in first
     assert 'class="before"' not in first
-    before = profile_before(config.output, None)
+    old_profile = profile_before(config.output, None)
     ingest(config, tmp_path / "work", goes_on=True)
-    add_report(config.output, before)
+    add_report(config.output, old_profile)
     page = (config.output / "report.html").read_text()
     assert "Version 2 of" in page
-    assert before.digest[:19] in page
+    assert old_profile.digest[:19] in page
     assert "&lt;cat&gt;" in page
     assert "<cat>" not in page
     index = float(re.search(r"population stability index (\d\.\d+)", page)[1])

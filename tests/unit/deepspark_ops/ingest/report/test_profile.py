@@ -15,10 +15,10 @@ from tests.reference.raw_sources import image_bgr, write_images
 @pytest.mark.parametrize("seed", range(8))
 def test_chi_square_is_that_of_scipy(seed):
     rng = np.random.default_rng(seed)
-    before = rng.integers(1, 200, 2 + 3 * seed)
-    now = rng.poisson(before * rng.uniform(0.7, 1.3, len(before)))
-    statistic, freedom, chance = chi_square([*before, 0], [*now, 0])
-    expected = stats.chi2_contingency([before, now], correction=False)
+    old_counts = rng.integers(1, 200, 2 + 3 * seed)
+    now = rng.poisson(old_counts * rng.uniform(0.7, 1.3, len(old_counts)))
+    statistic, freedom, chance = chi_square([*old_counts, 0], [*now, 0])
+    expected = stats.chi2_contingency([old_counts, now], correction=False)
     assert statistic == pytest.approx(expected.statistic)
     assert freedom == expected.dof
     # The cube root is good to some thousandths; with one degree of freedom to a hundredth.
@@ -26,12 +26,12 @@ def test_chi_square_is_that_of_scipy(seed):
 
 
 def test_stability_index_is_the_sum_over_bins():
-    before, now = [40, 0, 60, 5], [10, 20, 70, 5]
+    old_counts, now = [40, 0, 60, 5], [10, 20, 70, 5]
     expected = 0.0
-    for p, q in zip(before, now, strict=True):
-        p, q = (p + 0.5) / (sum(before) + 2), (q + 0.5) / (sum(now) + 2)
+    for p, q in zip(old_counts, now, strict=True):
+        p, q = (p + 0.5) / (sum(old_counts) + 2), (q + 0.5) / (sum(now) + 2)
         expected += (q - p) * math.log(q / p)
-    assert stability_index(before, now) == pytest.approx(expected)
+    assert stability_index(old_counts, now) == pytest.approx(expected)
     assert stability_index([3, 9], [30, 90]) < 0.01
 
 

@@ -22,10 +22,10 @@ def ingested_by_list(tmp_path, text, table=None, *, goes_on=False, **options):
     usual = {"split_list": tmp_path / "splits.csv", "feature_columns": "f*", "test_fraction": 0.4}
     config = IngestConfig(source=source, output=tmp_path / "out", **usual | options)
     work = tmp_path / "work"
-    found = ingest_parts(config, [table.slice(0, 25), table.slice(25)], work, goes_on=goes_on)
+    manifests = ingest_parts(config, [table.slice(0, 25), table.slice(25)], work, goes_on=goes_on)
     for path in work.iterdir():
         path.unlink()
-    return found
+    return manifests
 
 
 def ids_of(folder, split) -> list:
@@ -48,10 +48,12 @@ def test_rows_go_where_the_list_says_and_the_others_are_counted(tmp_path):
         assert manifests[split].split_rule.by == "list"
     assert manifests["train"].warnings["not_in_split_list"] == 10
     assert manifests["train"].warnings["unknown_in_split_list"] == 1
-    told = [json.loads(line) for line in listed(tmp_path / "out" / "train", "warnings.jsonl").read_text().splitlines()]
-    outside = [(one["name"], one["position"]) for one in told if one["kind"] == "not_in_split_list"]
+    warnings = [
+        json.loads(line) for line in listed(tmp_path / "out" / "train", "warnings.jsonl").read_text().splitlines()
+    ]
+    outside = [(warning["name"], warning["position"]) for warning in warnings if warning["kind"] == "not_in_split_list"]
     assert outside == [(str(1000 + i), i) for i in range(50, 60)]
-    assert [one["name"] for one in told if one["kind"] == "unknown_in_split_list"] == ["9999"]
+    assert [warning["name"] for warning in warnings if warning["kind"] == "unknown_in_split_list"] == ["9999"]
 
 
 def test_a_list_that_names_no_training_row_leaves_the_others_to_train(tmp_path):
@@ -75,14 +77,14 @@ def test_lists_in_a_folder_name_texts_with_blanks(tmp_path):
 def test_another_list_moves_rows_of_a_dataset_that_is_there(tmp_path):
     names = [1000 + i for i in range(60)]
     ingested_by_list(tmp_path, lines((name, "test" if name < 1010 else "train") for name in names))
-    found = ingested_by_list(
+    manifests = ingested_by_list(
         tmp_path, lines((name, "test" if name < 1012 else "train") for name in names), goes_on=True
     )
-    assert (found["train"].version, found["train"].n_samples, found["test"].n_samples) == (2, 48, 12)
+    assert (manifests["train"].version, manifests["train"].n_samples, manifests["test"].n_samples) == (2, 48, 12)
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "error", "told"),
+    ("text", "options", "error", "message"),
     [
         (
             "a,train\nb,test\n",
@@ -94,9 +96,9 @@ def test_another_list_moves_rows_of_a_dataset_that_is_there(tmp_path):
         ("1000,train\n77,test\n", {}, ConfigError, "leaves the test set empty: it names no usable row for it"),
     ],
 )
-def test_lists_that_do_not_fit_are_refused(tmp_path, text, options, error, told):
+def test_lists_that_do_not_fit_are_refused(tmp_path, text, options, error, message):
     table = a_table(60).drop_columns("id") if options.pop("drop", False) else None
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         ingested_by_list(tmp_path, text, table, **options)
 
 
@@ -107,7 +109,7 @@ def test_a_long_list_is_looked_up_as_a_dictionary_would(tmp_path):
     rng = np.random.default_rng(0)
     sides = dict(zip(map(str, rng.permutation(5000)), rng.choice(["train", "val", "test"], 5000), strict=True))
     (tmp_path / "l").write_text(lines(sides.items()))
-    asked = rng.permutation(6000)
-    found = read_listed_rows(tmp_path / "l").splits_of(hashes_of(pa.array(asked)))
+    row_names = rng.permutation(6000)
+    split_numbers = read_listed_rows(tmp_path / "l").splits_of(hashes_of(pa.array(row_names)))
     number = {"train": 0, "val": 1, "test": 2}
-    assert found.tolist() == [number.get(sides.get(str(name)), -1) for name in asked.tolist()]
+    assert split_numbers.tolist() == [number.get(sides.get(str(name)), -1) for name in row_names.tolist()]

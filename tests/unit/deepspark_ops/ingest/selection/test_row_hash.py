@@ -38,20 +38,20 @@ TEXTS = ["a706dd2f4d197e6f", "4fc133fa597e9f1", "4f2d4faa5f91c42e"]
 
 def test_texts_are_told_apart_wherever_they_stand():
     texts = [f"{i}" for i in range(20_000)] + ["ab", "ba", "a", "aa", "", "b"]
-    found = hashes_of(pa.array(texts))
-    assert len(set(found.tolist())) == len(texts)
-    np.testing.assert_array_equal(hashes_of(pa.array(texts).slice(500, 900)), found[500:1400])
-    np.testing.assert_array_equal(hashes_of(pa.array(range(20_000))), found[:20_000])
-    np.testing.assert_array_equal(hashes_of(pa.array([None, "ab"])), found[[-2, -6]])
+    hashes = hashes_of(pa.array(texts))
+    assert len(set(hashes.tolist())) == len(texts)
+    np.testing.assert_array_equal(hashes_of(pa.array(texts).slice(500, 900)), hashes[500:1400])
+    np.testing.assert_array_equal(hashes_of(pa.array(range(20_000))), hashes[:20_000])
+    np.testing.assert_array_equal(hashes_of(pa.array([None, "ab"])), hashes[[-2, -6]])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_of_few_digits_are_told_apart(dtype):
     rows = np.stack(np.meshgrid(*[np.arange(40.0)] * 3), axis=-1).reshape(-1, 3).astype(dtype)
-    found = hash_rows(rows)
-    assert len(set(found.tolist())) == len(rows)
-    np.testing.assert_array_equal(hash_rows(rows[1000:1100]), found[1000:1100])
-    assert hash_rows(rows[:, ::-1])[1] != found[1]
+    hashes = hash_rows(rows)
+    assert len(set(hashes.tolist())) == len(rows)
+    np.testing.assert_array_equal(hash_rows(rows[1000:1100]), hashes[1000:1100])
+    assert hash_rows(rows[:, ::-1])[1] != hashes[1]
 
 
 def test_every_nan_is_the_same():

@@ -20,11 +20,11 @@ def hashes_of(labels, seed=0):
 @given(LABELS, st.integers(1, 70))
 def test_a_sample_has_each_class_by_its_share_and_the_lowest_hashes(labels, n):
     labels, hashes = np.array(labels), hashes_of(labels)
-    taken = stable_sample(labels, hashes, n).tolist()
-    assert len(taken) == min(n, len(labels)) == len(set(taken))
-    assert taken == sorted(taken)
+    chosen = stable_sample(labels, hashes, n).tolist()
+    assert len(chosen) == min(n, len(labels)) == len(set(chosen))
+    assert chosen == sorted(chosen)
     for label, count in Counter(labels.tolist()).items():
-        mine = [i for i in taken if labels[i] == label]
+        mine = [i for i in chosen if labels[i] == label]
         assert set(mine) == set(sorted(np.flatnonzero(labels == label), key=lambda i: hashes[i])[: len(mine)])
         n_classes = len(set(labels.tolist()))
         # Largest remainder is within one of the share; a class that would get none takes one from the others.
@@ -50,24 +50,24 @@ def test_a_larger_sample_holds_the_smaller_and_a_grown_source_changes_little():
 @given(LABELS)
 def test_undersampling_takes_as_many_of_each_class_as_the_smallest_has(labels):
     labels, hashes = np.array(labels), hashes_of(labels)
-    taken = balanced(labels, hashes, "undersample").tolist()
+    chosen = balanced(labels, hashes, "undersample").tolist()
     smallest = min(Counter(labels.tolist()).values())
     expected = [
         i for label in set(labels.tolist())
         for i in sorted(np.flatnonzero(labels == label).tolist(), key=lambda i: hashes[i])[:smallest]
     ]  # fmt: skip
-    assert taken == sorted(expected)
+    assert chosen == sorted(expected)
 
 
 @given(LABELS)
 def test_oversampling_repeats_until_each_class_has_as_many_as_the_largest(labels):
     labels, hashes = np.array(labels), hashes_of(labels)
-    taken = Counter(balanced(labels, hashes, "oversample").tolist())
+    counts = Counter(balanced(labels, hashes, "oversample").tolist())
     largest = max(Counter(labels.tolist()).values())
-    assert set(taken) == set(range(len(labels)))
+    assert set(counts) == set(range(len(labels)))
     for label in set(labels.tolist()):
         mine = sorted(np.flatnonzero(labels == label).tolist(), key=lambda i: hashes[i])
-        times = [taken[i] for i in mine]
+        times = [counts[i] for i in mine]
         assert sum(times) == largest
         assert times == sorted(times, reverse=True)
         assert max(times) - min(times) <= 1

@@ -44,12 +44,12 @@ def test_choice_is_this_one_in_every_version():
 
 
 @given(st.sets(st.integers(0, 3000)), st.sets(st.integers(0, 3000)))
-def test_no_record_changes_sides_when_others_are_added_or_taken_away(before, after):
+def test_no_record_changes_sides_when_others_are_added_or_taken_away(old_names, new_names):
     first, second = (
         dict(zip(names, split_off_test([str(name) for name in names], fraction=0.2, seed=1), strict=True))
-        for names in (sorted(before), sorted(after))
+        for names in (sorted(old_names), sorted(new_names))
     )
-    assert all(first[name] == second[name] for name in before & after)
+    assert all(first[name] == second[name] for name in old_names & new_names)
 
 
 def test_a_larger_share_adds_to_the_test_set():
@@ -59,10 +59,10 @@ def test_a_larger_share_adds_to_the_test_set():
 
 def test_a_validation_set_comes_out_of_the_training_set_alone():
     without = split_by_hash(NAMES, {"test": 0.2}, 1)
-    found = split_by_hash(NAMES, {"test": 0.2, "validation": 0.1}, 1)
-    is_validation = found == SPLITS.index("validation")
+    split_numbers = split_by_hash(NAMES, {"test": 0.2, "validation": 0.1}, 1)
+    is_validation = split_numbers == SPLITS.index("validation")
     assert abs(is_validation.sum() - 200) < 4 * (2000 * 0.1 * 0.9) ** 0.5
-    np.testing.assert_array_equal(found[~is_validation], without[~is_validation])
+    np.testing.assert_array_equal(split_numbers[~is_validation], without[~is_validation])
     assert (without[is_validation] == SPLITS.index("train")).all()
     slow = [slow_side(name, Fraction(3, 10), 1) and not slow_side(name, Fraction(2, 10), 1) for name in NAMES]
     assert is_validation.tolist() == slow

@@ -19,10 +19,10 @@ def test_the_database_that_caffe_wrote_gives_the_same_as_caffes_lmdb_of_these_im
     index, expected = index_leveldb(DATA / "leveldb_raw"), index_caffe_lmdb(DATA / "lmdb_raw")
     assert index.names == expected.names
     assert index.labels.tolist() == expected.labels.tolist()
-    for found, wanted in zip(index_records(index), index_records(expected), strict=True):
-        np.testing.assert_array_equal(found, wanted)
-    some = np.array([3, 0])
-    with index.reader.subset(some).opened() as read:
+    for record, expected_record in zip(index_records(index), index_records(expected), strict=True):
+        np.testing.assert_array_equal(record, expected_record)
+    indices = np.array([3, 0])
+    with index.reader.subset(indices).opened() as read:
         np.testing.assert_array_equal(read(1), index_records(expected)[0])
     assert detect_format(DATA / "leveldb_raw") == "caffe_leveldb"
 

@@ -31,8 +31,8 @@ def fill(root: Path, names=FILES, first=0) -> Path:
 
 def pack(folder: Path, path: Path) -> Path:
     kind = {".zip": "zip", ".tar": "tar", ".gz": "gztar"}[path.suffix]
-    made = Path(shutil.make_archive(str(path.with_name(path.name.split(".")[0])), kind, folder))
-    return made.rename(path)
+    archive = Path(shutil.make_archive(str(path.with_name(path.name.split(".")[0])), kind, folder))
+    return archive.rename(path)
 
 
 def classes_of(index) -> dict[str, str]:
@@ -109,10 +109,10 @@ def test_training_and_test_folders_below_the_root_are_found(tmp_path, folders, e
     named = expected and {split: Path(f"{root}{mark}{name}") for split, name in expected.items()}
     assert own_splits(root) == named
     config = with_own_splits(IngestConfig(source=root, output=tmp_path / "o", source_format="class_folders"))
-    found = {"train": config.source, "validation": config.validation_source, "test": config.test_source}
-    assert {split: path for split, path in found.items() if path} == (named or {"train": root})
-    given = IngestConfig(source=root, output=tmp_path / "o", source_format="class_folders", test_source="mine")
-    assert with_own_splits(given).test_source == Path("mine")
+    sources = {"train": config.source, "validation": config.validation_source, "test": config.test_source}
+    assert {split: path for split, path in sources.items() if path} == (named or {"train": root})
+    named_config = IngestConfig(source=root, output=tmp_path / "o", source_format="class_folders", test_source="mine")
+    assert with_own_splits(named_config).test_source == Path("mine")
 
 
 def test_sets_are_never_taken_for_classes(tmp_path):

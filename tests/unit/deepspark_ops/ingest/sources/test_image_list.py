@@ -40,9 +40,9 @@ def test_root_folder_and_path_are_one_text_as_for_convert_imageset(tmp_path, roo
     index = index_image_list(source, root_folder, tmp_path)
     assert index.names == [line]
     assert index_records(index) == [(tmp_path / "d/img/1.png").read_bytes()]
-    before = digest_image_list(source, root_folder)
+    old_digest = digest_image_list(source, root_folder)
     (tmp_path / "d/img/1.png").write_bytes(b"another")
-    assert digest_image_list(source, root_folder) != before
+    assert digest_image_list(source, root_folder) != old_digest
 
 
 def test_a_relative_root_folder_may_begin_names(tmp_path, monkeypatch):
@@ -184,7 +184,7 @@ def test_a_table_asks_for_its_columns_and_is_read_by_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("train/a.h5\ntrain/b.h5\n", "it looks like Caffe's list of HDF5 files, which source_format=hdf5 reads"),
         ("a.jpg\nmy b.jpg\n", "it names images without labels: after each path and a blank or comma stands a number"),
@@ -195,9 +195,9 @@ def test_a_table_asks_for_its_columns_and_is_read_by_them(tmp_path):
         ("a.jpg 0.5\nb.jpg 1.25\n", "labels are numbers such as 0.5, neither classes counted from 0 nor their names"),
     ],
 )
-def test_a_list_of_something_else_leads_on(tmp_path, text, told):
+def test_a_list_of_something_else_leads_on(tmp_path, text, message):
     (tmp_path / "list.txt").write_text(text)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         index_image_list(tmp_path / "list.txt", None, tmp_path)
 
 

@@ -115,15 +115,15 @@ def test_the_shards_are_those_of_the_disk(write, store, tmp_path):
     name = write(store / "bucket")
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    here = ingested_manifests(Path(f"{store / 'bucket'}/{name}"), tmp_path / "a")
-    there = ingested_manifests(data_path(f"s3://bucket/{name}"), tmp_path / "b")
-    assert there["train"].source.path == f"s3://bucket/{name}".replace("/both", "/both/train")
-    for split, manifest in here.items():
-        found = there[split]
-        assert [shard.sha256 for shard in found.shards] == [shard.sha256 for shard in manifest.shards]
-        assert found.n_rejected == manifest.n_rejected
-        assert found.class_names == manifest.class_names
-        assert found.warnings == manifest.warnings
+    local_manifests = ingested_manifests(Path(f"{store / 'bucket'}/{name}"), tmp_path / "a")
+    store_manifests = ingested_manifests(data_path(f"s3://bucket/{name}"), tmp_path / "b")
+    assert store_manifests["train"].source.path == f"s3://bucket/{name}".replace("/both", "/both/train")
+    for split, manifest in local_manifests.items():
+        store_manifest = store_manifests[split]
+        assert [shard.sha256 for shard in store_manifest.shards] == [shard.sha256 for shard in manifest.shards]
+        assert store_manifest.n_rejected == manifest.n_rejected
+        assert store_manifest.class_names == manifest.class_names
+        assert store_manifest.warnings == manifest.warnings
 
 
 FORMATS = [name for name in SOURCE_FORMATS if name not in TABLE_FORMATS]
@@ -148,20 +148,22 @@ def records(name: str, source: Path, folder: Path) -> list[object]:
 @pytest.mark.parametrize("name", FORMATS)
 def test_each_format_gives_the_records_of_the_disk(name, store, tmp_path):
     path = example_in(store / "bucket", name)
-    here = records(name, Path(f"{store / 'bucket'}/{path}"), tmp_path / "a")
-    there = records(name, data_path(f"s3://bucket/{path}"), tmp_path / "b")
-    assert len(here) > 1
-    assert [np.asarray(record).tolist() for record in there] == [np.asarray(record).tolist() for record in here]
+    local_records = records(name, Path(f"{store / 'bucket'}/{path}"), tmp_path / "a")
+    store_records = records(name, data_path(f"s3://bucket/{path}"), tmp_path / "b")
+    assert len(local_records) > 1
+    assert [np.asarray(record).tolist() for record in store_records] == [
+        np.asarray(record).tolist() for record in local_records
+    ]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_digest_of_each_format_changes_with_its_files(name, tmp_path):
     source = Path(f"{tmp_path / 'source'}/{example_in(tmp_path / 'source', name)}")
     config = IngestConfig(source=source, output=tmp_path / "out")
-    before = find_format(name).digest(config, source)
+    old_digest = find_format(name).digest(config, source)
     largest = max((path for path in (tmp_path / "source").rglob("*") if path.is_file()), key=lambda p: p.stat().st_size)
     largest.write_bytes(largest.read_bytes() + b"x")
-    assert find_format(name).digest(config, source) != before
+    assert find_format(name).digest(config, source) != old_digest
 
 
 @pytest.mark.parametrize("write", [class_folders, image_list, tar, idx], ids=lambda write: write.__name__)
@@ -169,16 +171,16 @@ def test_the_digest_changes_with_an_object(write, store, tmp_path):
     (store / "bucket").mkdir()
     name = write(store / "bucket")
     config = IngestConfig(source=data_path(f"s3://bucket/{name}"), output=tmp_path / "out")
-    before = make_recipe(config).sha256
+    old_digest = make_recipe(config).sha256
     listing._listed.cache_clear()
-    assert make_recipe(config).sha256 == before
+    assert make_recipe(config).sha256 == old_digest
     named = store / "bucket" / name.partition("::")[0]
     is_alone = named.suffix in (".gz", ".zip")
     folder = named if named.is_dir() else named.parent
     changed = named if is_alone else max(folder.rglob("*.png"))
     os.utime(changed, ns=(5, 5))
     listing._listed.cache_clear()
-    assert make_recipe(config).sha256 != before
+    assert make_recipe(config).sha256 != old_digest
 
 
 def test_an_object_that_is_refused_is_a_bad_record_with_the_stores_reason(store, tmp_path, monkeypatch):
@@ -203,8 +205,8 @@ def test_a_list_on_the_disk_may_name_objects(store, tmp_path):
     write_images(store / "bucket" / "d", 6)
     lines = (store / "bucket" / "d" / "list.txt").read_text().replace("img/", "s3://bucket/d/img/")
     (tmp_path / "list.txt").write_text(lines)
-    found = ingested_manifests(tmp_path / "list.txt", tmp_path)
-    assert sum(manifest.n_samples for manifest in found.values()) == 6
+    manifests = ingested_manifests(tmp_path / "list.txt", tmp_path)
+    assert sum(manifest.n_samples for manifest in manifests.values()) == 6
 
 
 def test_what_is_not_there_or_does_not_answer_is_said(store, tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ def test_an_image_that_is_listed_twice_stays_in_one_split(tmp_path, source_forma
         for name in task.names:
             splits.setdefault(name, set()).add(task.split)
     assert len(splits) == N_RECORDS // 2
-    assert all(len(found) == 1 for found in splits.values())
+    assert all(len(splits_of_image) == 1 for splits_of_image in splits.values())
 
 
 def test_only_the_name_that_several_images_share_becomes_the_whole_key(tmp_path):

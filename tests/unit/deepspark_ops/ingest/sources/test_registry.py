@@ -42,12 +42,12 @@ def test_each_format_is_read_and_its_digest_is_steady(tmp_path, name):
     assert chosen.digest(config, source) == chosen.digest(config, source)
 
 
-def assert_same_record(one, other):
-    assert type(one) is type(other)
-    if isinstance(one, np.ndarray):
-        np.testing.assert_array_equal(one, other)
+def assert_same_record(record, other):
+    assert type(record) is type(other)
+    if isinstance(record, np.ndarray):
+        np.testing.assert_array_equal(record, other)
     else:
-        assert one == other
+        assert record == other
 
 
 def test_files_of_one_format_and_of_several_are_recognized(tmp_path):
@@ -55,7 +55,7 @@ def test_files_of_one_format_and_of_several_are_recognized(tmp_path):
     (tmp_path / "cifar").mkdir()
     write_cifar(tmp_path / "cifar" / "data_batch_1.bin", [1])
     images = np.zeros((2, 3, 3))
-    found = {
+    formats = {
         write_images(tmp_path / "d", 1): "image_list",
         Path(f"{archive}::list.txt"): "image_list",
         write_idx(tmp_path / "a-images-idx3-ubyte", images): "idx",
@@ -64,7 +64,7 @@ def test_files_of_one_format_and_of_several_are_recognized(tmp_path):
         tmp_path / "cifar" / "data_batch_1.bin": "cifar_binary",
         DATA / "lmdb_raw": "caffe_lmdb",
     }
-    assert {source: detect_format(source) for source in found} == found
+    assert {source: detect_format(source) for source in formats} == formats
 
 
 def test_every_file_of_a_format_is_declared_and_every_declared_format_has_one():
@@ -122,7 +122,7 @@ def test_named_format_must_fit_the_source(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         (
             "gcs://bucket/list.txt",
@@ -133,13 +133,13 @@ def test_named_format_must_fit_the_source(tmp_path):
     ],
 )
 @pytest.mark.parametrize("folder", ["", "/work"])
-def test_a_path_of_another_file_system_is_named(source, told, folder):
-    with pytest.raises(ConfigError, match=told):
+def test_a_path_of_another_file_system_is_named(source, message, folder):
+    with pytest.raises(ConfigError, match=message):
         detect_format(Path(folder) / source)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (
             {"labels": "l.idx"},
@@ -149,9 +149,9 @@ def test_a_path_of_another_file_system_is_named(source, told, folder):
         ({"cifar_labels": "coarse"}, "cifar_labels=coarse: .*; cifar_binary has$"),
     ],
 )
-def test_an_option_that_the_format_does_not_read_is_refused(options, told):
+def test_an_option_that_the_format_does_not_read_is_refused(options, message):
     config = IngestConfig(source=DATA / "lmdb_raw", output="o", **options)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         resolve_format(config, config.source)
 
 
@@ -176,6 +176,6 @@ def test_a_format_that_cannot_be_names_the_one_that_it_looks_like():
 def test_a_test_set_under_its_usual_name_is_found(tmp_path, files, source, source_format, expected):
     for name in files:
         (tmp_path / name).write_bytes(b"")
-    found = usual_test_source(tmp_path / source, source_format)
-    assert (found is None) == (expected is None)
-    assert found is None or found.name.startswith(expected)
+    test_source = usual_test_source(tmp_path / source, source_format)
+    assert (test_source is None) == (expected is None)
+    assert test_source is None or test_source.name.startswith(expected)

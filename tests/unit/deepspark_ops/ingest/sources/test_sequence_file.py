@@ -57,9 +57,9 @@ def test_caffeonsparks_layouts(name, names):
 def test_deepsparks_layout_is_floats_of_a_square():
     index = index_sequence_file(DATA / "deepspark.seq")
     assert index.labels.tolist() == [0, 1, 2]
-    for k, found in enumerate(map(pixels, index_records(index))):
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, np.random.default_rng(k).integers(0, 256, (3, 4, 4)))
+    for k, image in enumerate(map(pixels, index_records(index))):
+        assert image.dtype == np.float32
+        np.testing.assert_array_equal(image, np.random.default_rng(k).integers(0, 256, (3, 4, 4)))
 
 
 def test_the_folder_that_spark_writes():

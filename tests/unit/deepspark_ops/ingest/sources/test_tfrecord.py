@@ -28,10 +28,10 @@ def folder(tmp_path):
     return tmp_path / "set"
 
 
-def decoded(index, places=None):
+def decoded(index, numbers=None):
     with index.reader.opened() as read:
-        found = [read(i) for i in range(len(index.names)) if places is None or i in places]
-    return [cv2.imdecode(np.frombuffer(item, np.uint8), cv2.IMREAD_COLOR) for item in found]
+        records = [read(i) for i in range(len(index.names)) if numbers is None or i in numbers]
+    return [cv2.imdecode(np.frombuffer(item, np.uint8), cv2.IMREAD_COLOR) for item in records]
 
 
 def test_a_folder_of_files_gives_images_labels_and_names(folder, tmp_path):

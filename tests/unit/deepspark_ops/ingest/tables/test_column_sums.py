@@ -20,15 +20,15 @@ def test_parts_give_what_fractions_give_though_the_mean_is_a_billion_times_the_s
     rng = np.random.default_rng(len(cuts))
     values = rng.normal((1e9, 0.0, -5.0), (1.0, 1e-6, 3.0), (200, 3))
     values[rng.random((200, 3)) < 0.2] = np.nan
-    found = merged((ColumnSums.of(part) for part in np.split(values, cuts)), 3)
-    for place in range(3):
-        mean, variance = exact(values[:, place])
-        assert abs(Fraction(found.mean[place]) - mean) <= abs(mean) * Fraction(1, 2**50)
-        assert found.std()[place] == pytest.approx(float(variance) ** 0.5, rel=1e-7)
-    np.testing.assert_array_equal(found.n_missing, np.isnan(values).sum(axis=0))
-    np.testing.assert_array_equal(found.count, 200 - found.n_missing)
-    np.testing.assert_array_equal(found.smallest, np.nanmin(values, axis=0))
-    np.testing.assert_array_equal(found.largest, np.nanmax(values, axis=0))
+    sums = merged((ColumnSums.of(part) for part in np.split(values, cuts)), 3)
+    for column in range(3):
+        mean, variance = exact(values[:, column])
+        assert abs(Fraction(sums.mean[column]) - mean) <= abs(mean) * Fraction(1, 2**50)
+        assert sums.std()[column] == pytest.approx(float(variance) ** 0.5, rel=1e-7)
+    np.testing.assert_array_equal(sums.n_missing, np.isnan(values).sum(axis=0))
+    np.testing.assert_array_equal(sums.count, 200 - sums.n_missing)
+    np.testing.assert_array_equal(sums.smallest, np.nanmin(values, axis=0))
+    np.testing.assert_array_equal(sums.largest, np.nanmax(values, axis=0))
 
 
 def test_float32_rows_are_added_in_float64():
@@ -37,14 +37,14 @@ def test_float32_rows_are_added_in_float64():
 
 
 def test_columns_without_spread_or_values():
-    found = merged([ColumnSums.of(np.array([[3.0, np.nan, 1.0]])), ColumnSums.of(np.array([[3.0, np.nan, 2.0]]))], 3)
-    assert found.is_constant().tolist() == [True, True, False]
-    assert found.std().tolist() == [1.0, 1.0, 0.5]
-    assert found.mean.tolist() == [3.0, 0.0, 1.5]
+    sums = merged([ColumnSums.of(np.array([[3.0, np.nan, 1.0]])), ColumnSums.of(np.array([[3.0, np.nan, 2.0]]))], 3)
+    assert sums.is_constant().tolist() == [True, True, False]
+    assert sums.std().tolist() == [1.0, 1.0, 0.5]
+    assert sums.mean.tolist() == [3.0, 0.0, 1.5]
 
 
 def test_json_keeps_every_digit():
-    found = ColumnSums.of(np.random.default_rng(0).normal(size=(9, 4)))
-    again = ColumnSums.from_lists(found.to_lists())
-    for name, values in vars(found).items():
-        np.testing.assert_array_equal(values, getattr(again, name))
+    sums = ColumnSums.of(np.random.default_rng(0).normal(size=(9, 4)))
+    reread = ColumnSums.from_lists(sums.to_lists())
+    for name, values in vars(sums).items():
+        np.testing.assert_array_equal(values, getattr(reread, name))

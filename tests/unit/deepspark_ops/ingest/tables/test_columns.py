@@ -25,19 +25,23 @@ def roles(columns=COLUMNS, **options):
     return choose_roles(SourceConfig(source="t.parquet", **options), columns)
 
 
-def column_names(found) -> list[str]:
-    return [column.name for column in found]
+def column_names(columns) -> list[str]:
+    return [column.name for column in columns]
 
 
 def test_all_numbers_but_label_and_id_are_features_and_a_weight_only_where_it_is_named():
-    found = roles()
-    assert column_names(found.features) == ["age", "f1", "f2", "is_new", "embedding", "weight"]
-    assert (column_names(found.labels), found.id.name, found.weight, found.image) == (["Label"], "id", None, None)
-    assert column_names(found.left_out) == ["note", "picture"]
-    assert found.is_wide
-    found = roles(weight_column="weight", group_column="note", feature_columns="f1,is_new")
-    assert (column_names(found.features), found.weight.name, found.group.name) == (["f1", "is_new"], "weight", "note")
-    assert not found.is_wide
+    chosen = roles()
+    assert column_names(chosen.features) == ["age", "f1", "f2", "is_new", "embedding", "weight"]
+    assert (column_names(chosen.labels), chosen.id.name, chosen.weight, chosen.image) == (["Label"], "id", None, None)
+    assert column_names(chosen.left_out) == ["note", "picture"]
+    assert chosen.is_wide
+    chosen = roles(weight_column="weight", group_column="note", feature_columns="f1,is_new")
+    assert (column_names(chosen.features), chosen.weight.name, chosen.group.name) == (
+        ["f1", "is_new"],
+        "weight",
+        "note",
+    )
+    assert not chosen.is_wide
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,7 @@ def test_a_name_is_taken_before_it_is_a_pattern():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"feature_columns": "ages"}, 'feature_columns: the table has no column "ages"; did you mean "age"?'),
         ({"feature_columns": "zz*"}, r'no column "zz\*"; it has id, age, f1, '),
@@ -76,8 +80,8 @@ def test_a_name_is_taken_before_it_is_a_pattern():
         ({"image_column": "picture", "feature_columns": "f1"}, "give one of them"),
     ],
 )
-def test_mistakes_name_the_option_and_what_there_is(options, told):
-    with pytest.raises(ConfigError, match=told):
+def test_mistakes_name_the_option_and_what_there_is(options, message):
+    with pytest.raises(ConfigError, match=message):
         roles(**options)
 
 
@@ -88,8 +92,8 @@ def test_without_a_label_the_message_asks_for_one():
 
 def test_a_column_of_bytes_with_a_usual_name_makes_a_table_of_images():
     columns = [Column("img", "bytes"), Column("label", "whole"), Column("f1", "real")]
-    found = roles(columns)
-    assert (found.image.name, found.features, column_names(found.left_out)) == ("img", (), ["f1"])
+    chosen = roles(columns)
+    assert (chosen.image.name, chosen.features, column_names(chosen.left_out)) == ("img", (), ["f1"])
     assert column_names(roles(columns, feature_columns="f1").features) == ["f1"]
 
 
@@ -110,5 +114,5 @@ def test_types_of_arrow():
         pa.date32(): ("time", False),
         pa.null(): ("empty", False),
     }
-    found = columns_of(pa.schema([(str(i), kind) for i, kind in enumerate(kinds)]))
-    assert [(column.kind, column.is_wide) for column in found] == list(kinds.values())
+    arrow_columns = columns_of(pa.schema([(str(i), kind) for i, kind in enumerate(kinds)]))
+    assert [(column.kind, column.is_wide) for column in arrow_columns] == list(kinds.values())

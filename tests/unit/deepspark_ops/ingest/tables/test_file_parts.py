@@ -35,19 +35,19 @@ def read_all(table, columns, n_rows) -> pa.Table:
 
 
 def test_rows_are_those_of_the_files_in_their_order(tmp_path, monkeypatch):
-    whole = pa.concat_tables([a_table(1000), a_table(300, seed=1)])
-    pq.write_table(whole.slice(0, 1000), tmp_path / "b.parquet", row_group_size=90)
+    all_rows = pa.concat_tables([a_table(1000), a_table(300, seed=1)])
+    pq.write_table(all_rows.slice(0, 1000), tmp_path / "b.parquet", row_group_size=90)
     (tmp_path / "more").mkdir()
-    pq.write_table(whole.slice(1000), tmp_path / "more" / "c.parquet", use_dictionary=False)
+    pq.write_table(all_rows.slice(1000), tmp_path / "more" / "c.parquet", use_dictionary=False)
     (tmp_path / "_SUCCESS").touch()
     monkeypatch.setattr(file_parts, "_PART_BYTES", 20_000)
     table = parquet_table(tmp_path)
     assert [path.name for path in table.files] == ["b.parquet", "c.parquet"]
     assert len({part for part in table.parts if part.file == 0}) == 3
     columns = ["x", "n", "id", "kind", "v", "yes"]
-    found = read_all(table, columns, 64)
-    expected = whole.select(columns).set_column(3, "kind", whole["kind"].cast(pa.string()))
-    assert found.select(columns).to_pylist() == expected.to_pylist()
+    rows = read_all(table, columns, 64)
+    expected = all_rows.select(columns).set_column(3, "kind", all_rows["kind"].cast(pa.string()))
+    assert rows.select(columns).to_pylist() == expected.to_pylist()
     assert table.schema.field("kind").type == pa.string()
 
 

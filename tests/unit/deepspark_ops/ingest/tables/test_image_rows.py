@@ -40,15 +40,15 @@ def table(n_rows: int = N_ROWS) -> pa.Table:
     )
 
 
-def ingest(folder, given: pa.Table, **options):
+def ingest(folder, table: pa.Table, **options):
     """Ingest the table without Spark, bringing up what is there; return the manifests."""
-    source = write_table(folder / "t.parquet", given)
+    source = write_table(folder / "t.parquet", table)
     options = {"group_column": "patient", "test_fraction": 0.3, "samples_per_shard": 20, **options}
     config = IngestConfig(source=source, output=folder / "out", **options)
-    roles = choose_roles(config, columns_of(given.schema))
+    roles = choose_roles(config, columns_of(table.schema))
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    parts = [pack_images([batch], roles, work, part) for part, batch in enumerate(given.to_batches(50))]
+    parts = [pack_images([batch], roles, work, part) for part, batch in enumerate(table.to_batches(50))]
     index = index_images([type(part).from_json(part.to_json()) for part in parts], roles, source, folder, work)
     recipe = make_recipe(config)
     plan = plan_images(config, recipe, work, lambda *_: index, find_base(config, recipe.options))
@@ -74,19 +74,19 @@ def test_a_group_stays_in_one_split_and_is_known_of_each_sample(tmp_path):
     rows = {
         cv2.imdecode(np.frombuffer(image(row), np.uint8), 1).transpose(2, 0, 1).tobytes(): row for row in range(N_ROWS)
     }
-    patients = [rows[one.tobytes()] % N_GROUPS for one in pixels]
+    patients = [rows[image.tobytes()] % N_GROUPS for image in pixels]
     assert len(set(zip(patients, test.tolist(), strict=True))) == len(set(patients)) == len(set(test))
 
 
 def test_groups_of_samples_that_are_taken_over_stay(tmp_path):
     ingest(tmp_path, table(90))
-    before = groups_of(tmp_path, "train")
+    old_groups = groups_of(tmp_path, "train")
     manifests = ingest(tmp_path, table(), id_column=None)
     assert manifests["train"].version == 2
-    after = groups_of(tmp_path, "train")
-    assert set(before) == set(after)
-    assert len(after) == manifests["train"].n_samples > len(before)
-    assert not set(after) & set(groups_of(tmp_path, "test"))
+    new_groups = groups_of(tmp_path, "train")
+    assert set(old_groups) == set(new_groups)
+    assert len(new_groups) == manifests["train"].n_samples > len(old_groups)
+    assert not set(new_groups) & set(groups_of(tmp_path, "test"))
 
 
 def test_a_dataset_without_groups_is_not_gone_on_from_with_groups(tmp_path):
@@ -103,13 +103,13 @@ def test_weights_of_images_are_refused(tmp_path):
 
 
 def test_groups_of_a_table_of_features_are_known_the_same_way(tmp_path):
-    given = pa.table(
+    table = pa.table(
         {"a": np.arange(60.0), "label": [row % 2 for row in range(60)], "g": [row % 5 for row in range(60)]}
     )
     config = IngestConfig(
-        source=write_table(tmp_path / "t.parquet", given), output=tmp_path / "out", group_column="g", test_fraction=0.4
+        source=write_table(tmp_path / "t.parquet", table), output=tmp_path / "out", group_column="g", test_fraction=0.4
     )
-    ingest_parts(config, [given], tmp_path / "work")
+    ingest_parts(config, [table], tmp_path / "work")
     train, test = groups_of(tmp_path, "train"), groups_of(tmp_path, "test")
     assert len(set(train)) + len(set(test)) == 5
     with open_dataset(tmp_path / "out" / "test") as dataset:

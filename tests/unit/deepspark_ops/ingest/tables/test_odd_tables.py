@@ -26,9 +26,9 @@ def table(**columns) -> pa.Table:
     return pa.table({**plain, "label": [i % 3 for i in range(N_ROWS)], **columns})
 
 
-def trained_on(tmp_path, ending, given, *, mark=b"", **options):
+def trained_on(tmp_path, ending, rows, *, mark=b"", **options):
     """Ingest the table; return the manifest of the training set."""
-    path = write_table(tmp_path / f"t.{ending}", given)
+    path = write_table(tmp_path / f"t.{ending}", rows)
     path.write_bytes(mark + path.read_bytes())
     (tmp_path / "look").mkdir()
     return verify(make_preview(SourceConfig(source=path, **options), tmp_path / "look").dataset / "train")
@@ -95,9 +95,9 @@ def test_a_table_without_rows_is_refused_as_such(tmp_path, ending):
 
 @pytest.mark.parametrize("ending", ["parquet", "orc", "avro"])
 def test_features_without_a_value_are_named_with_what_leaves_them_out(tmp_path, ending):
-    given = table(a=pa.nulls(N_ROWS, pa.float64()), c=pa.nulls(N_ROWS, pa.float64()))
+    rows = table(a=pa.nulls(N_ROWS, pa.float64()), c=pa.nulls(N_ROWS, pa.float64()))
     with pytest.raises(DataError, match=r'no training row has a value in column "a", "c"; .*feature_columns=!a,!c$'):
-        trained_on(tmp_path, ending, given)
+        trained_on(tmp_path, ending, rows)
     path = tmp_path / f"t.{ending}"
     (tmp_path / "again").mkdir()
     preview = make_preview(SourceConfig(source=path, feature_columns="!a,!c"), tmp_path / "again")
@@ -106,12 +106,12 @@ def test_features_without_a_value_are_named_with_what_leaves_them_out(tmp_path, 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "avro"])  # ORC has no such type
 def test_a_column_of_no_type_is_left_out_and_refused_as_what_it_is_named_for(tmp_path, ending):
-    given = table(a=pa.nulls(N_ROWS))
-    assert features_of(trained_on(tmp_path, ending, given)) == ["b"]
+    rows = table(a=pa.nulls(N_ROWS))
+    assert features_of(trained_on(tmp_path, ending, rows)) == ["b"]
     for option in ("label_column", "group_column", "weight_column", "id_column"):
         (tmp_path / option).mkdir()
         with pytest.raises(ConfigError, match=f'^{option}: column "a" holds no value; allowed: '):
-            trained_on(tmp_path / option, ending, given, **{option: "a"})
+            trained_on(tmp_path / option, ending, rows, **{option: "a"})
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "avro"])
@@ -158,9 +158,9 @@ def test_a_damaged_file_is_refused_before_spark_starts(tmp_path, ending, damage,
     from deepspark_ops.processes.spark_context import SparkOnDemand
 
     path = write_table(tmp_path / "table" / f"part-1.{ending}", table())
-    whole = path.read_bytes()
+    file_bytes = path.read_bytes()
     write_table(path.with_name(f"part-0.{ending}"), table())
-    path.write_bytes(damage(whole))
+    path.write_bytes(damage(file_bytes))
 
     def start():
         pytest.fail("Spark starts")
@@ -180,14 +180,14 @@ def test_a_damaged_file_is_refused_before_spark_starts(tmp_path, ending, damage,
 @pytest.mark.parametrize("ending", ["orc", "parquet", "avro"])
 def test_damage_anywhere_in_a_file_is_a_data_error_or_changes_values_alone(tmp_path, ending):
     path = write_table(tmp_path / f"t.{ending}", table(t=TIMES["microseconds"], note=["a"] * N_ROWS))
-    whole = path.read_bytes()
+    file_bytes = path.read_bytes()
     schema = avro_schema(path) if ending == "avro" else None
     rng = np.random.default_rng(3)
     for _ in range(300):
-        content = bytearray(whole)
+        content = bytearray(file_bytes)
         start = int(rng.integers(len(content)))
-        for place in range(start, min(len(content), start + int(rng.integers(1, 30)))):
-            content[place] ^= int(rng.integers(1, 256))
+        for offset in range(start, min(len(content), start + int(rng.integers(1, 30)))):
+            content[offset] ^= int(rng.integers(1, 256))
         path.write_bytes(content)
         with suppress(DataError):
             check_files(path, ending)

@@ -47,7 +47,7 @@ def test_rows_are_standardised_by_the_training_rows_alone(tmp_path, cuts):
     assert sorted(np.concatenate(list(ids.values()))) == list(range(200))
     assert 30 < len(ids["test"]) < 90
     values = features_of(table)
-    mean, std = (found(values[ids["train"]], axis=0) for found in (np.nanmean, np.nanstd))
+    mean, std = (function(values[ids["train"]], axis=0) for function in (np.nanmean, np.nanstd))
     for split, rows in ids.items():
         expected = np.nan_to_num((values[rows] - mean) / std, nan=0.0)
         np.testing.assert_allclose(held(tmp_path, split, "data"), expected, rtol=1e-6, atol=1e-6)
@@ -63,12 +63,12 @@ def test_rows_are_standardised_by_the_training_rows_alone(tmp_path, cuts):
 
 def test_how_a_table_is_cut_into_parts_and_runs_changes_no_byte(tmp_path, monkeypatch):
     table = a_table(200)
-    whole = ingested_table(tmp_path / "a", table, feature_columns="f*")
+    uncut = ingested_table(tmp_path / "a", table, feature_columns="f*")
     monkeypatch.setattr(row_files, "RUN_BYTES", 500)
     cut = ingested_table(tmp_path / "b", table, (9, 70, 71), feature_columns="f*")
-    for split in whole:
-        found = [[(shard.n_samples, shard.sha256) for shard in run[split].shards] for run in (whole, cut)]
-        assert found[0] == found[1]
+    for split in uncut:
+        shards = [[(shard.n_samples, shard.sha256) for shard in run[split].shards] for run in (uncut, cut)]
+        assert shards[0] == shards[1]
 
 
 def test_a_row_keeps_its_side_and_a_groups_rows_stay_together(tmp_path):
@@ -180,14 +180,14 @@ def test_a_test_table_has_the_classes_of_the_training_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "message"),
     [("drop-row", None), ("refuse", 'missing=refuse: column "f1" has no value in row 3 of the train source')],
 )
-def test_missing_features_by_policy(tmp_path, policy, told):
+def test_missing_features_by_policy(tmp_path, policy, message):
     table = a_table(60)
     usable = np.isfinite(features_of(table)).all(axis=1)
-    if told is not None:
-        with pytest.raises(DataError, match=told):
+    if message is not None:
+        with pytest.raises(DataError, match=message):
             ingested_table(tmp_path, table, feature_columns="f*", missing=policy)
         return
     ingested_table(tmp_path, table, feature_columns="f*", missing=policy, test_fraction=0)
@@ -207,11 +207,11 @@ def test_text_is_read_as_numbers_where_it_is_asked_for(tmp_path):
 def test_arrays_stand_side_by_side_with_numbers(tmp_path):
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(30, 4)).astype(np.float32)
-    given = [list(row) for row in vectors]
-    given[3] = given[3][:2]
-    given[4] = None
+    arrays = [list(row) for row in vectors]
+    arrays[3] = arrays[3][:2]
+    arrays[4] = None
     table = pa.table(
-        {"x": np.arange(30, dtype=np.float32), "v": pa.array(given, pa.list_(pa.float32())), "y": [0, 1] * 15}
+        {"x": np.arange(30, dtype=np.float32), "v": pa.array(arrays, pa.list_(pa.float32())), "y": [0, 1] * 15}
     )
     manifest = ingested_table(
         tmp_path, table, feature_columns="v,x", test_fraction=0, shuffle=False, standardize=False
@@ -233,15 +233,15 @@ def test_equal_rows_and_constant_columns_are_counted(tmp_path):
         sides = is_test[2 * pair : 2 * pair + 2]
         kind = "duplicate_other_label" if pair < 15 else "duplicate"
         counts["duplicate_in_test" if sides[0] != sides[1] else kind] += 1
-    found = {kind: sum(manifest.warnings.get(kind, 0) for manifest in manifests.values()) for kind in counts}
-    assert found == counts
+    warning_counts = {kind: sum(manifest.warnings.get(kind, 0) for manifest in manifests.values()) for kind in counts}
+    assert warning_counts == counts
     assert counts["duplicate_in_test"]
     assert manifests["train"].warnings["constant_column"] == 1
     assert (held(tmp_path, "train", "data")[:, 1] == 0).all()
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "told"),
+    ("options", "error", "message"),
     [
         ({"encoded": True, "resize_height": 3, "resize_width": 3}, ConfigError, "encoded=True, .* for images"),
         ({"label_column": "f0,f1", "label_kind": "class"}, ConfigError, "several label columns are values"),
@@ -250,9 +250,9 @@ def test_equal_rows_and_constant_columns_are_counted(tmp_path):
         ({"strict": True, "feature_columns": "f0", "label_column": "c"}, DataError, "strict: "),
     ],
 )
-def test_mistakes_end_with_a_message_and_leave_nothing(tmp_path, options, error, told):
+def test_mistakes_end_with_a_message_and_leave_nothing(tmp_path, options, error, message):
     table = a_table(30).append_column("c", pa.array([0] * 29 + [2]))
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         ingested_table(tmp_path, table, **options)
     assert not list((tmp_path / "out").rglob("*.h5"))
 
@@ -269,8 +269,8 @@ def test_no_scratch_file_of_a_shard_is_left(tmp_path):
     manifests = ingested_table(tmp_path, a_table(50), test_fraction=0)
     names = {path.name for path in (tmp_path / "out" / "train").iterdir()}
     shards = {shard.file: shard.sha256 for shard in manifests["train"].shards}
-    beside = {f"{name.removesuffix('.h5')}.rows.npz" for name in shards}
-    others = {name.split("-")[0] for name in names - {*shards, *beside}}
-    assert names > {*shards, *beside}
-    assert others == {"files.txt", "manifest", "warnings"}
+    row_files = {f"{name.removesuffix('.h5')}.rows.npz" for name in shards}
+    prefixes = {name.split("-")[0] for name in names - {*shards, *row_files}}
+    assert names > {*shards, *row_files}
+    assert prefixes == {"files.txt", "manifest", "warnings"}
     assert {name: sha256_of_file(tmp_path / "out" / "train" / name) for name in shards} == shards

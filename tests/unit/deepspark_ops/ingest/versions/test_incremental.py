@@ -34,8 +34,8 @@ def put(path: Path, numbers, labels=None) -> None:
 
 
 def list_config(tmp_path, source, **options) -> IngestConfig:
-    given = {"source": source, "output": tmp_path / "out", "samples_per_shard": 10, **options}
-    return parse_config(IngestConfig, given)
+    values = {"source": source, "output": tmp_path / "out", "samples_per_shard": 10, **options}
+    return parse_config(IngestConfig, values)
 
 
 def brought_up(tmp_path, source, **options):
@@ -50,19 +50,19 @@ def samples(folder: Path, split: str) -> Counter[tuple[int, bytes]]:
 
 def require_as_new(tmp_path, source, **options) -> None:
     """Compare the dataset with one that is written as a whole from the same source."""
-    whole = list_config(tmp_path, source, **{**options, "output": tmp_path / "whole"})
-    expected = ingest(whole, tmp_path / "work")
+    config = list_config(tmp_path, source, **{**options, "output": tmp_path / "whole"})
+    expected = ingest(config, tmp_path / "work")
     assert present_splits(tmp_path / "out") == list(expected)
     for split, manifest in expected.items():
-        found = verify(tmp_path / "out" / split)
+        grown = verify(tmp_path / "out" / split)
         assert samples(tmp_path / "out", split) == samples(tmp_path / "whole", split)
-        assert found.label_histogram == manifest.label_histogram
-        assert (found.n_samples, found.n_classes, found.warnings) == (
+        assert grown.label_histogram == manifest.label_histogram
+        assert (grown.n_samples, grown.n_classes, grown.warnings) == (
             manifest.n_samples,
             manifest.n_classes,
             manifest.warnings,
         )
-        assert found.recipe_sha256 == manifest.recipe_sha256
+        assert grown.recipe_sha256 == manifest.recipe_sha256
     mean, whole_mean = (read_mean(listed(tmp_path / name / "train", "mean.binaryproto")) for name in ("out", "whole"))
     np.testing.assert_array_equal(mean, whole_mean)  # sums of whole numbers
 
@@ -73,16 +73,16 @@ def shard_files(folder: Path) -> dict[str, int]:
 
 def test_a_grown_list_adds_shards_and_shares_the_old_files(tmp_path, source):
     first = brought_up(tmp_path, source)
-    before, digest = shard_files(tmp_path / "out"), version_digest(tmp_path / "out")
+    old_files, digest = shard_files(tmp_path / "out"), version_digest(tmp_path / "out")
     put(source, range(50))
-    found = brought_up(tmp_path, source)
-    after = shard_files(tmp_path / "out")
-    assert before.items() <= after.items()
-    for split, manifest in found.items():
+    manifests = brought_up(tmp_path, source)
+    new_files = shard_files(tmp_path / "out")
+    assert old_files.items() <= new_files.items()
+    for split, manifest in manifests.items():
         assert manifest.shards[: len(first[split].shards)] == first[split].shards
         assert (manifest.version, manifest.previous) == (2, digest)
         assert {shard.version for shard in manifest.shards[len(first[split].shards) :]} <= {2}
-    assert len(found["train"].shards) > len(first["train"].shards)
+    assert len(manifests["train"].shards) > len(first["train"].shards)
     require_as_new(tmp_path, source)
 
 
@@ -94,9 +94,9 @@ def test_changed_removed_and_relabelled_records_are_found(tmp_path, source, opti
     (source.parent / "img" / "3.png").write_bytes((source.parent / "img" / "60.png").read_bytes())
     numbers = [i for i in range(45) if i not in (7, 8, 20)]
     put(source, numbers, {5: 0, 6: 2})
-    found = brought_up(tmp_path, source, **options)
-    assert found["train"].version == 2
-    assert any(shard.excluded for shard in found["train"].shards)
+    manifests = brought_up(tmp_path, source, **options)
+    assert manifests["train"].version == 2
+    assert any(shard.excluded for shard in manifests["train"].shards)
     require_as_new(tmp_path, source, **options)
 
 
@@ -132,21 +132,21 @@ def test_small_additions_are_put_together(tmp_path, source):
 
 
 def test_a_shard_of_which_little_is_left_is_written_anew(tmp_path, source):
-    (before,) = brought_up(tmp_path, source, test_fraction=0, shuffle=False).values()
+    (old_manifest,) = brought_up(tmp_path, source, test_fraction=0, shuffle=False).values()
     put(source, range(6, 40))
-    (found,) = brought_up(tmp_path, source, test_fraction=0, shuffle=False).values()
-    assert found.shards[:3] == tuple(shard.model_copy(update={"version": 1}) for shard in before.shards[1:])
-    assert not any(shard.excluded for shard in found.shards)
+    (manifest,) = brought_up(tmp_path, source, test_fraction=0, shuffle=False).values()
+    assert manifest.shards[:3] == tuple(shard.model_copy(update={"version": 1}) for shard in old_manifest.shards[1:])
+    assert not any(shard.excluded for shard in manifest.shards)
     require_as_new(tmp_path, source, test_fraction=0, shuffle=False)
 
 
 def test_files_that_were_only_touched_are_read_and_stay(tmp_path, source):
-    before = brought_up(tmp_path, source)
+    old_manifests = brought_up(tmp_path, source)
     for path in (source.parent / "img").iterdir():
         os.utime(path, ns=(1, path.stat().st_mtime_ns + 10**9))
-    found = brought_up(tmp_path, source)
-    assert {split: manifest.shards for split, manifest in found.items()} == {
-        split: manifest.shards for split, manifest in before.items()
+    manifests = brought_up(tmp_path, source)
+    assert {split: manifest.shards for split, manifest in manifests.items()} == {
+        split: manifest.shards for split, manifest in old_manifests.items()
     }
 
 
@@ -159,9 +159,9 @@ def test_a_source_without_times_of_change_is_compared_by_content(tmp_path):
     write_cifar(path, [0, 1] * 12)
     grown = path.read_bytes()
     path.write_bytes(bytes(content) + grown[len(content) :])
-    found = brought_up(tmp_path, path, test_fraction=0)["train"]
-    assert [shard.n_samples for shard in found.shards] in ([10, 9, 5], [9, 10, 5])
-    assert found.shards[0].file == first.shards[0].file
+    manifest = brought_up(tmp_path, path, test_fraction=0)["train"]
+    assert [shard.n_samples for shard in manifest.shards] in ([10, 9, 5], [9, 10, 5])
+    assert manifest.shards[0].file == first.shards[0].file
     require_as_new(tmp_path, path, test_fraction=0)
 
 
@@ -178,11 +178,11 @@ def test_findings_go_with_their_samples(tmp_path, source):
     put(source, [i for i in range(48) if i != 9])
     brought_up(tmp_path, source, test_fraction=0)
     require_as_new(tmp_path, source, test_fraction=0)
-    named, whole = (
+    named, new_warnings = (
         sorted(listed(tmp_path / name / "train", "warnings.jsonl").read_text().splitlines())
         for name in ("out", "whole")
     )
-    assert named == whole
+    assert named == new_warnings
     put(source, [i for i in range(48) if i not in (9, 12, 30, 44)])
     assert brought_up(tmp_path, source, test_fraction=0)["train"].warnings == {}
 
@@ -205,13 +205,13 @@ def _jpeg(number: int) -> bytes:
 def test_what_cannot_be_shared_is_written_anew_and_said(tmp_path, source, caplog, change, options, reason):
     caplog.set_level("INFO")
     brought_up(tmp_path, source)
-    before = version_digest(tmp_path / "out")
+    old_version = version_digest(tmp_path / "out")
     put(source, range(50), {**{i: 0 for i in range(50)}, **change["labels"]} if change else None)
-    found = brought_up(tmp_path, source, **options)["train"]
-    assert (found.version, found.previous) == (1, None)
-    (kept,) = kept_versions(tmp_path / "out")
-    assert version_digest(kept) == before
-    verify_dataset(kept, lambda _: None)
+    manifest = brought_up(tmp_path, source, **options)["train"]
+    assert (manifest.version, manifest.previous) == (1, None)
+    (kept_version,) = kept_versions(tmp_path / "out")
+    assert version_digest(kept_version) == old_version
+    verify_dataset(kept_version, lambda _: None)
     assert reason is None or any(reason in line for line in caplog.messages)
 
 
@@ -241,8 +241,8 @@ def test_another_folder_may_be_what_is_gone_on_from(tmp_path, source):
     """As the DAGs do it, whose datasets are a folder for each state of a source."""
     brought_up(tmp_path, source)
     put(source, range(45))
-    found = brought_up(tmp_path, source, output=tmp_path / "next", previous=tmp_path / "out")
-    assert found["train"].version == 2
+    manifests = brought_up(tmp_path, source, output=tmp_path / "next", previous=tmp_path / "out")
+    assert manifests["train"].version == 2
     assert kept_versions(tmp_path / "next") == []
     inodes = shard_files(tmp_path / "next")
     assert shard_files(tmp_path / "out").items() <= inodes.items()
@@ -252,22 +252,22 @@ def test_another_folder_may_be_what_is_gone_on_from(tmp_path, source):
 
 
 def test_the_newest_dataset_of_the_same_source_and_options_is_found(tmp_path, source):
-    def made(name, **options):
+    def ingested(name, **options):
         config = list_config(tmp_path, source, output=tmp_path / "sets" / name, **options)
         ingest(config, tmp_path / "work")
         return config
 
-    wanted = list_config(tmp_path, source, output=tmp_path / "sets" / "next")
-    assert previous_dataset(wanted) is None
-    made("first")
-    second = made("second")
-    made("gray", gray=True)
+    config = list_config(tmp_path, source, output=tmp_path / "sets" / "next")
+    assert previous_dataset(config) is None
+    ingested("first")
+    second = ingested("second")
+    ingested("gray", gray=True)
     (tmp_path / "sets" / ".tmp").mkdir()
-    assert previous_dataset(wanted) == second.output
+    assert previous_dataset(config) == second.output
     assert previous_dataset(second) is None  # it is there itself
-    assert previous_dataset(wanted.model_copy(update={"full": True})) is None
+    assert previous_dataset(config.model_copy(update={"full": True})) is None
     other = write_images(tmp_path / "other", 10)
-    assert previous_dataset(wanted.model_copy(update={"source": other})) is None
+    assert previous_dataset(config.model_copy(update={"source": other})) is None
 
 
 def test_a_split_that_is_new_takes_its_records_from_the_others(tmp_path, source):
@@ -275,8 +275,12 @@ def test_a_split_that_is_new_takes_its_records_from_the_others(tmp_path, source)
     lists.write_text("".join(f"img/{i}.png test\n" for i in range(5)))
     brought_up(tmp_path, source, split_list=lists)
     lists.write_text("".join(f"img/{i}.png {'test' if i % 2 else 'val'}\n" for i in range(8)))
-    found = brought_up(tmp_path, source, split_list=lists)
-    assert {split: manifest.n_samples for split, manifest in found.items()} == {"train": 32, "validation": 4, "test": 4}
+    manifests = brought_up(tmp_path, source, split_list=lists)
+    assert {split: manifest.n_samples for split, manifest in manifests.items()} == {
+        "train": 32,
+        "validation": 4,
+        "test": 4,
+    }
     require_as_new(tmp_path, source, split_list=lists)
 
 
@@ -294,7 +298,7 @@ def test_images_that_are_all_of_another_size_now_are_a_dataset_of_their_own(tmp_
     digest = version_digest(tmp_path / "out")
     for number in range(40):
         cv2.imwrite(str(source.parent / "img" / f"{number}.png"), image_bgr(number, (6, 5)))
-    found = brought_up(tmp_path, source)
-    assert {(manifest.sample_shape, manifest.version) for manifest in found.values()} == {((3, 6, 5), 1)}
-    assert sum(manifest.n_samples for manifest in found.values()) == 40
+    manifests = brought_up(tmp_path, source)
+    assert {(manifest.sample_shape, manifest.version) for manifest in manifests.values()} == {((3, 6, 5), 1)}
+    assert sum(manifest.n_samples for manifest in manifests.values()) == 40
     assert [version_digest(path) for path in kept_versions(tmp_path / "out")] == [digest]

@@ -59,14 +59,14 @@ def test_an_image_of_the_same_size_and_time(tmp_path, form, stamp):
         image = source / "c1" / "7.bmp"
     config = IngestConfig(source=source, output=tmp_path / "out", test_fraction=0.0, stamp=stamp)
     ingest(config, tmp_path / "work")
-    before = ingest_digest(config)
+    old_digest = ingest_digest(config)
     assert current_dataset(config, make_recipe(config)) is not None
-    assert ingest_digest(config) == before
+    assert ingest_digest(config) == old_digest
     replace_in_place(image, bmp_of(999))
 
     is_seen = stamp == "digest"
     assert (current_dataset(config, make_recipe(config)) is None) == is_seen
-    assert (ingest_digest(config) != before) == is_seen
+    assert (ingest_digest(config) != old_digest) == is_seen
     ingest(config, tmp_path / "work", goes_on=True)
     train = read_manifest(tmp_path / "out" / "train")
     assert [shard.n_samples for shard in train.shards] == ([29, 1] if is_seen else [30])
@@ -88,17 +88,17 @@ def test_a_file_of_a_large_table(tmp_path, stamp, monkeypatch):
         write_plain(tmp_path / "t" / f"{number}.parquet", table.slice(number * 30, 30))
     config = IngestConfig(source=tmp_path / "t", output=tmp_path / "out", label_column="label", stamp=stamp)
     ingest_files(config, tmp_path / "work")
-    before = make_recipe(config).sha256, ingest_digest(config)
+    old_digests = make_recipe(config).sha256, ingest_digest(config)
     write_plain(tmp_path / "other.parquet", table.slice(30, 30).set_column(2, "f0", [np.arange(30.0)]))
     replace_in_place(tmp_path / "t" / "1.parquet", (tmp_path / "other.parquet").read_bytes())
 
-    after = make_recipe(config).sha256, ingest_digest(config)
+    new_digests = make_recipe(config).sha256, ingest_digest(config)
     _, read = ingest_files(config, tmp_path / "work", goes_on=True)
     if stamp == "time":
-        assert (after, read) == (before, [])
+        assert (new_digests, read) == (old_digests, [])
         return
-    assert after[0] != before[0]
-    assert after[1] != before[1]
+    assert new_digests[0] != old_digests[0]
+    assert new_digests[1] != old_digests[1]
     assert read == [tmp_path / "t" / "1.parquet"]
     ingest_files(config.model_copy(update={"output": tmp_path / "whole"}), tmp_path / "work2")
     for split in ("train", "test"):
@@ -112,21 +112,21 @@ def test_a_replaced_image_that_a_table_names(tmp_path, suffix):
     source = write_table(tmp_path / f"t{suffix}", table)
     options = {"source": source, "root_folder": tmp_path / "raw", "image_column": "file", "output": tmp_path / "out"}
     config = IngestConfig(**options)
-    before = make_recipe(config).sha256, ingest_digest(config)
-    assert (make_recipe(config).sha256, ingest_digest(config)) == before
+    old_digests = make_recipe(config).sha256, ingest_digest(config)
+    assert (make_recipe(config).sha256, ingest_digest(config)) == old_digests
     image = tmp_path / "raw" / "img" / "7.bmp"
     image.write_bytes(bmp_of(999))
     os.utime(image, (0, 0))
-    after = make_recipe(config).sha256, ingest_digest(config)
-    assert before[0] != after[0]
-    assert before[1] != after[1]
+    new_digests = make_recipe(config).sha256, ingest_digest(config)
+    assert old_digests[0] != new_digests[0]
+    assert old_digests[1] != new_digests[1]
 
     by_content = config.model_copy(update={"stamp": "digest"})
-    before = make_recipe(by_content).sha256, ingest_digest(by_content)
+    old_digests = make_recipe(by_content).sha256, ingest_digest(by_content)
     replace_in_place(image, bmp_of(998))
-    after = make_recipe(by_content).sha256, ingest_digest(by_content)
-    assert before[0] != after[0]
-    assert before[1] != after[1]
+    new_digests = make_recipe(by_content).sha256, ingest_digest(by_content)
+    assert old_digests[0] != new_digests[0]
+    assert old_digests[1] != new_digests[1]
 
 
 def test_a_replaced_image_that_a_query_names(tmp_path):
@@ -141,8 +141,8 @@ def test_a_replaced_image_that_a_query_names(tmp_path):
         output=tmp_path / "out",
     )
     first = ingest_parts(config, [table], tmp_path / "work")
-    again = ingest_parts(config, [table], tmp_path / "work")
-    assert again["train"].recipe_sha256 == first["train"].recipe_sha256
+    second = ingest_parts(config, [table], tmp_path / "work")
+    assert second["train"].recipe_sha256 == first["train"].recipe_sha256
     image = tmp_path / "raw" / "img" / "7.bmp"
     image.write_bytes(bmp_of(999))
     os.utime(image, (0, 0))

@@ -30,17 +30,17 @@ def brought_up(tmp_path, table, **options):
     write_table(tmp_path / "t.parquet", table)
     work = tmp_path / "work"
     half = len(table) // 2
-    found = ingest_parts(
+    manifests = ingest_parts(
         table_config(tmp_path, **options), [table.slice(0, half), table.slice(half)], work, goes_on=True
     )
     for path in work.iterdir():
         path.unlink()
-    return found
+    return manifests
 
 
 def require_as_new(tmp_path, table, **options) -> None:
-    whole = brought_up(tmp_path, table, output="whole", full=True, **options)
-    require_same_rows(tmp_path / "out", tmp_path / "whole", whole, ("chosen",))
+    as_new = brought_up(tmp_path, table, output="whole", full=True, **options)
+    require_same_rows(tmp_path / "out", tmp_path / "whole", as_new, ("chosen",))
 
 
 def test_a_grown_table_adds_shards_shares_the_files_and_keeps_mean_and_deviation(tmp_path):
@@ -48,21 +48,21 @@ def test_a_grown_table_adds_shards_shares_the_files_and_keeps_mean_and_deviation
     first = brought_up(tmp_path, table.slice(0, 100))
     digest = version_digest(tmp_path / "out")
     files = {path: path.stat().st_ino for path in (tmp_path / "out").glob("*/*.h5")}
-    found = brought_up(tmp_path, table)
-    for split, manifest in found.items():
+    manifests = brought_up(tmp_path, table)
+    for split, manifest in manifests.items():
         assert manifest.shards[: len(first[split].shards)] == first[split].shards
         assert (manifest.version, manifest.previous) == (2, digest)
         assert {shard.version for shard in manifest.shards[len(first[split].shards) :]} == {2}
         assert manifest.table == first["train"].table
     assert files.items() <= {path: path.stat().st_ino for path in (tmp_path / "out").glob("*/*.h5")}.items()
     require_as_new(tmp_path, table)
-    kept = kept_versions(tmp_path / "out")
-    assert [version_digest(path) for path in kept] == [digest]
-    assert sum(verify(kept[0] / split).n_samples for split in first) == 100
-    difference = compare_datasets(kept[0], tmp_path / "out")
+    kept_paths = kept_versions(tmp_path / "out")
+    assert [version_digest(path) for path in kept_paths] == [digest]
+    assert sum(verify(kept_paths[0] / split).n_samples for split in first) == 100
+    difference = compare_datasets(kept_paths[0], tmp_path / "out")
     assert sorted(name for names in difference.added.values() for name in names) == [str(i) for i in range(1100, 1140)]
-    others = (difference.removed, difference.changed, difference.relabelled, difference.moved)
-    assert not any(others)
+    other_changes = (difference.removed, difference.changed, difference.relabelled, difference.moved)
+    assert not any(other_changes)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_changed_removed_and_relabelled_rows_are_found(tmp_path, options):
     rows[3]["f1"] = 77.0
     rows[5]["label"] = {"cat": "dog", "dog": "eel", "eel": "cat"}[rows[5]["label"]]
     changed = pa.Table.from_pylist([row for i, row in enumerate(rows) if i not in (7, 8, 20)], table.schema)
-    found = brought_up(tmp_path, changed, **options)
-    assert found["train"].version == 2
-    assert any(shard.excluded for manifest in found.values() for shard in manifest.shards)
+    manifests = brought_up(tmp_path, changed, **options)
+    assert manifests["train"].version == 2
+    assert any(shard.excluded for manifest in manifests.values() for shard in manifest.shards)
     require_as_new(tmp_path, changed, **options)
     difference = compare_datasets(kept_versions(tmp_path / "out")[0], tmp_path / "out")
     assert sorted(name for names in difference.removed.values() for name in names) == ["1007", "1008", "1020"]
     assert [name for names in difference.changed.values() for name in names] == ["1003"]
-    relabelled = [one.name for moved in difference.relabelled.values() for one in moved]
+    relabelled = [sample.name for moved in difference.relabelled.values() for sample in moved]
     assert relabelled == ([] if "label_column" in options else ["1005"])
 
 
@@ -93,32 +93,38 @@ def test_without_ids_a_row_is_known_by_all_that_is_in_it(tmp_path):
     table = without_missing_values(a_table(80)).drop_columns("id")
     brought_up(tmp_path, table.append_column("w", pa.array([1.0] * 80)), weight_column="w")
     changed = table.append_column("w", pa.array([1.0] * 79 + [2.0]))
-    found = brought_up(tmp_path, changed, weight_column="w")
-    assert sum(shard.version == 2 for manifest in found.values() for shard in manifest.shards) == 1
+    manifests = brought_up(tmp_path, changed, weight_column="w")
+    assert sum(shard.version == 2 for manifest in manifests.values() for shard in manifest.shards) == 1
     with open_dataset(tmp_path / "out" / "train") as train, open_dataset(tmp_path / "out" / "test") as test:
-        read = [one.read(i, 0, shard.n_samples)[2] for one in (train, test) for i, shard in enumerate(one.shards)]
+        read = [
+            split_data.read(i, 0, shard.n_samples)[2]
+            for split_data in (train, test)
+            for i, shard in enumerate(split_data.shards)
+        ]
     assert sorted(np.concatenate(read)) == [1.0] * 79 + [2.0]
     require_as_new(tmp_path, changed, weight_column="w")
 
 
 def test_drift_is_told_and_full_computes_anew(tmp_path):
     table = without_missing_values(a_table(100))
-    far = without_missing_values(a_table(160, seed=1)).slice(100)
-    far = far.set_column(far.schema.get_field_index("f1"), "f1", pa.array(np.linspace(50, 90, 60)))
+    distant_rows = without_missing_values(a_table(160, seed=1)).slice(100)
+    distant_rows = distant_rows.set_column(
+        distant_rows.schema.get_field_index("f1"), "f1", pa.array(np.linspace(50, 90, 60))
+    )
     first = brought_up(tmp_path, table)
-    grown = pa.concat_tables([table, far])
-    found = brought_up(tmp_path, grown)
-    assert found["train"].table == first["train"].table
-    assert found["train"].warnings["drifted_column"] >= 1
-    told = listed(tmp_path / "out" / "train", "warnings.jsonl").read_text()
-    assert '"kind": "drifted_column", "name": "f1"' in told
+    grown = pa.concat_tables([table, distant_rows])
+    manifests = brought_up(tmp_path, grown)
+    assert manifests["train"].table == first["train"].table
+    assert manifests["train"].warnings["drifted_column"] >= 1
+    warning_lines = listed(tmp_path / "out" / "train", "warnings.jsonl").read_text()
+    assert '"kind": "drifted_column", "name": "f1"' in warning_lines
     config = table_config(tmp_path)
     assert current_dataset(config, make_recipe(config)) is not None
     assert current_dataset(config.model_copy(update={"full": True}), make_recipe(config)) is None
     full = brought_up(tmp_path, grown, full=True)
     assert (full["train"].version, "drifted_column" in full["train"].warnings) == (1, False)
     with open_dataset(tmp_path / "out" / "train") as dataset:
-        values = np.concatenate([dataset.read(i, 0, one.n_samples)[0] for i, one in enumerate(dataset.shards)])
+        values = np.concatenate([dataset.read(i, 0, shard.n_samples)[0] for i, shard in enumerate(dataset.shards)])
     np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(values.std(axis=0), 1, rtol=1e-5)
     assert verify(kept_versions(tmp_path / "out")[0] / "train").n_samples == first["train"].n_samples
@@ -141,17 +147,17 @@ def test_what_cannot_be_shared_is_written_anew(tmp_path, caplog, change, options
     table = without_missing_values(a_table(100))
     brought_up(tmp_path, table)
     with caplog.at_level(logging.INFO):
-        found = brought_up(tmp_path, change(table), **options)
-    assert found["train"].version == 1
+        manifests = brought_up(tmp_path, change(table), **options)
+    assert manifests["train"].version == 1
     assert why in caplog.text
 
 
 def test_another_folder_is_gone_on_from_by_links(tmp_path):
     table = without_missing_values(a_table(100))
     brought_up(tmp_path, table.slice(0, 80), output="before")
-    found = brought_up(tmp_path, table, previous=tmp_path / "before")
-    first = tmp_path / "before" / "train" / found["train"].shards[0].file
-    assert (tmp_path / "out" / "train" / found["train"].shards[0].file).stat().st_ino == first.stat().st_ino
+    manifests = brought_up(tmp_path, table, previous=tmp_path / "before")
+    first = tmp_path / "before" / "train" / manifests["train"].shards[0].file
+    assert (tmp_path / "out" / "train" / manifests["train"].shards[0].file).stat().st_ino == first.stat().st_ino
     require_as_new(tmp_path, table)
     assert not DatasetPaths(tmp_path / "out").versions.is_dir()
 

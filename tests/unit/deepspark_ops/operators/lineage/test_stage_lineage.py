@@ -43,13 +43,13 @@ def run_with_snapshots(folder: Path) -> Path:
 def test_an_ingestion_reads_its_sources_and_writes_splits_with_columns_counts_and_digests(pets: Path) -> None:
     values = {"source": "pets", "test_source": "s3://bucket/test.txt", "validation_source": None}
     lineage = after_stage("ingest", StageFacts(values, {"dataset": str(pets)}, Path("/data")))
-    assert [(one.namespace, one.name) for one in lineage.inputs] == [
+    assert [(dataset.namespace, dataset.name) for dataset in lineage.inputs] == [
         ("file", "/data/pets"),
         ("s3://bucket", "test.txt"),
     ]
-    assert [one.name for one in lineage.outputs] == [str(pets / "train"), str(pets / "test")]
-    assert sum(one.n_rows or 0 for one in lineage.outputs) == 6
-    assert [one.digest for one in lineage.outputs] == list(split_digests(pets).values())
+    assert [dataset.name for dataset in lineage.outputs] == [str(pets / "train"), str(pets / "test")]
+    assert sum(dataset.n_rows or 0 for dataset in lineage.outputs) == 6
+    assert [dataset.digest for dataset in lineage.outputs] == list(split_digests(pets).values())
     assert lineage.outputs[0].columns == (("data", "uint8[3, 8, 8]"), ("label", "int"))
     assert before_stage("ingest", StageFacts(values, {}, Path("/data"))).outputs == ()
 
@@ -67,7 +67,7 @@ def test_a_dataset_in_a_store_is_named_by_the_store(pets: Path, store: Path) -> 
 def test_a_training_reads_the_dataset_and_writes_its_last_snapshot(pets: Path, tmp_path: Path) -> None:
     run_dir = run_with_snapshots(tmp_path / "run")
     lineage = after_stage("train", facts(run_dir=run_dir, dataset=pets))
-    assert [one.name for one in lineage.inputs] == [str(pets / "train"), str(pets / "test")]
+    assert [dataset.name for dataset in lineage.inputs] == [str(pets / "train"), str(pets / "test")]
     (model,) = lineage.outputs
     assert model.name == str(RunPaths(run_dir).snapshots / "s_iter_10.caffemodel")
     assert model.digest == f"sha256:{hashlib.sha256(b'weights 10').hexdigest()}"
@@ -86,17 +86,17 @@ def test_an_evaluation_gives_the_split_that_it_scored_the_models_figures(pets: P
     assert train.figures == {}
     assert test.figures["top1"] == 0.75
     assert model.name.endswith("s_iter_10.caffemodel")
-    assert [(one.name, one.digest) for one in lineage.outputs] == [(str(metrics), "sha256:f")]
+    assert [(dataset.name, dataset.digest) for dataset in lineage.outputs] == [(str(metrics), "sha256:f")]
 
 
 def test_export_and_promotion_lead_from_snapshot_to_bundle_to_version(tmp_path: Path) -> None:
     run_dir = run_with_snapshots(tmp_path / "run")
     export = after_stage("export", facts(run_dir=run_dir, bundle=run_dir / "bundle", digest="sha256:b"))
     promote = after_stage("promote", facts(run_dir=run_dir, version="/m/digits/versions/v2", digest="sha256:b"))
-    assert [one.name for one in export.inputs] == [str(RunPaths(run_dir).snapshots / "s_iter_10.caffemodel")]
-    assert [(one.name, one.digest) for one in export.outputs] == [(str(run_dir / "bundle"), "sha256:b")]
-    assert [one.name for one in promote.inputs] == [export.outputs[0].name]
-    assert [one.name for one in promote.outputs] == ["/m/digits/versions/v2"]
+    assert [dataset.name for dataset in export.inputs] == [str(RunPaths(run_dir).snapshots / "s_iter_10.caffemodel")]
+    assert [(dataset.name, dataset.digest) for dataset in export.outputs] == [(str(run_dir / "bundle"), "sha256:b")]
+    assert [dataset.name for dataset in promote.inputs] == [export.outputs[0].name]
+    assert [dataset.name for dataset in promote.outputs] == ["/m/digits/versions/v2"]
 
 
 def test_a_stage_without_lineage_has_none(tmp_path: Path) -> None:

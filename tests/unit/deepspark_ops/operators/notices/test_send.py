@@ -66,19 +66,19 @@ class HangingNotifier(BaseNotifier):
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Path:
+def notice_file(tmp_path: Path) -> Path:
     return tmp_path / "told.txt"
 
 
 @pytest.fixture
-def use(tmp_path: Path, told: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def use(tmp_path: Path, notice_file: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Name notifiers in the setting; by default the one that writes into ``told``."""
     sys.modules.setdefault(__name__, sys.modules[FileNotifier.__module__])
     monkeypatch.setattr(send, "site_url", lambda: SITE)
 
     def write(*entries: dict[str, Any]) -> None:
         file = tmp_path / "notifiers.json"
-        file.write_text(json.dumps(entries or [{"notifier": NAME, "arguments": {"path": str(told)}}]))
+        file.write_text(json.dumps(entries or [{"notifier": NAME, "arguments": {"path": str(notice_file)}}]))
         monkeypatch.setenv(SETTING, str(file))
 
     return write
@@ -88,23 +88,23 @@ def entry(name: str, **more: Any) -> dict[str, Any]:
     return {"notifier": f"{__name__}.{name}", **more}
 
 
-def test_templates_get_event_dag_run_reason_and_link(use: Callable[..., None], told: Path) -> None:
+def test_templates_get_event_dag_run_reason_and_link(use: Callable[..., None], notice_file: Path) -> None:
     use()
     notify(CONTEXT, "promoted", "promoted: +1 <point>")
     notify(CONTEXT, "approval", "waits", page="answer")
-    assert told.read_text().splitlines() == [
+    assert notice_file.read_text().splitlines() == [
         f"promoted|d|r:1|promoted: +1 <point>|{SITE}/deepspark/runs/d/r%3A1/report|t",
         f"approval|d|r:1|waits|{SITE}/dags/d/runs/r%3A1/tasks/t/required_actions|t",
     ]
     assert "deepspark" not in CONTEXT
 
 
-def test_a_notifier_is_told_of_its_events_alone(use: Callable[..., None], told: Path) -> None:
-    arguments = {"path": str(told), "text": "{{ deepspark.event }}"}
+def test_a_notifier_is_told_of_its_events_alone(use: Callable[..., None], notice_file: Path) -> None:
+    arguments = {"path": str(notice_file), "text": "{{ deepspark.event }}"}
     use(entry("FileNotifier", arguments=arguments, events=["failed", "kept"]))
     for event in ("failed", "promoted", "kept", "approval"):
         notify(CONTEXT, event, "why")  # type: ignore[arg-type]
-    assert told.read_text().splitlines() == ["failed|t", "kept|t"]
+    assert notice_file.read_text().splitlines() == ["failed|t", "kept|t"]
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_a_notifier_is_told_of_its_events_alone(use: Callable[..., None], told: 
         (None, "task t failed"),
     ],
 )
-def test_a_failed_task_tells_its_message(use: Callable[..., None], told: Path, error: Any, reason: str) -> None:
+def test_a_failed_task_tells_its_message(use: Callable[..., None], notice_file: Path, error: Any, reason: str) -> None:
     use()
     notify_failed({**CONTEXT, "exception": error})
-    assert told.read_text() == f"failed|d|r:1|{reason}|{SITE}/deepspark/runs/d/r%3A1/training|t\n"
+    assert notice_file.read_text() == f"failed|d|r:1|{reason}|{SITE}/deepspark/runs/d/r%3A1/training|t\n"
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ def test_a_failed_task_tells_its_message(use: Callable[..., None], told: Path, e
     ],
 )
 def test_what_goes_wrong_with_one_is_a_line_and_the_others_are_told(
-    use: Callable[..., None], told: Path, caplog: pytest.LogCaptureFixture, failing: dict[str, Any], why: str
+    use: Callable[..., None], notice_file: Path, caplog: pytest.LogCaptureFixture, failing: dict[str, Any], why: str
 ) -> None:
-    use(failing, entry("FileNotifier", arguments={"path": str(told), "text": "told"}))
+    use(failing, entry("FileNotifier", arguments={"path": str(notice_file), "text": "told"}))
     notify(CONTEXT, "kept", "why")
-    assert told.read_text() == "told|t\n"
+    assert notice_file.read_text() == "told|t\n"
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert line.startswith(f"notifier {failing['notifier']} was not told kept: ")
     assert why in line
@@ -151,17 +151,17 @@ def test_a_secret_that_stands_in_the_setting_all_the_same_is_in_no_log(use: Call
 
 
 def test_one_that_hangs_is_given_up(
-    use: Callable[..., None], told: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    use: Callable[..., None], notice_file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "LIMIT_S", 0.2)
     of_pytest = signal.setitimer(signal.ITIMER_REAL, 0)  # pytest-timeout's; a process has one alarm
-    use(entry("HangingNotifier"), entry("FileNotifier", arguments={"path": str(told), "text": "told"}))
-    before, began = signal.getsignal(signal.SIGALRM), time.monotonic()
+    use(entry("HangingNotifier"), entry("FileNotifier", arguments={"path": str(notice_file), "text": "told"}))
+    old_handler, began = signal.getsignal(signal.SIGALRM), time.monotonic()
     notify(CONTEXT, "kept", "why")
     assert time.monotonic() - began < 10
-    assert told.read_text() == "told|t\n"
+    assert notice_file.read_text() == "told|t\n"
     assert "was not told kept: TimeoutError: no end after 0.2 s" in caplog.text
-    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (before, (0.0, 0.0))
+    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (old_handler, (0.0, 0.0))
     signal.setitimer(signal.ITIMER_REAL, *of_pytest)
 
 

@@ -25,11 +25,11 @@ def test_without_the_setting_nobody_is_told():
 
 def test_one_entry_or_several(file):
     entry = {"notifier": "a.module.AClass", "arguments": {"to": "x"}, "events": ["failed"]}
-    made = NotifierSetting(notifier="a.module.AClass", arguments={"to": "x"}, events=("failed",))
+    setting = NotifierSetting(notifier="a.module.AClass", arguments={"to": "x"}, events=("failed",))
     file.write_text(json.dumps(entry))
-    assert settings_in(file) == (made,)
+    assert settings_in(file) == (setting,)
     file.write_text(json.dumps([entry, {"notifier": "b.B"}]))
-    assert settings_in(file) == (made, NotifierSetting(notifier="b.B"))
+    assert settings_in(file) == (setting, NotifierSetting(notifier="b.B"))
     assert settings_in(file)[1].events == ("failed", "promoted", "kept", "approval")
 
 

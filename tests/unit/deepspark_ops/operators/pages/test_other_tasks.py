@@ -32,8 +32,8 @@ TRUE = [[0.0], [1.0], [2.0], [3.0]]
 
 def runs_of(tmp_path, *evaluations):
     folders = [tmp_path / f"run{number}" for number in range(len(evaluations))]
-    for folder, one in zip(folders, evaluations, strict=True):
-        write_evaluation(folder / "evaluation", one)
+    for folder, scored in zip(folders, evaluations, strict=True):
+        write_evaluation(folder / "evaluation", scored)
     return folders
 
 
@@ -44,12 +44,15 @@ def test_two_regressions_are_compared_by_their_errors(tmp_path):
     )
     folders = runs_of(tmp_path, first, second)
     metrics = [metrics_of(folder) for folder in folders]
-    assert [confusion_of(one) for one in metrics] == [None, None]
+    assert [confusion_of(run_metrics) for run_metrics in metrics] == [None, None]
     assert differences_of(metrics, ("k", "l"), ("a", "b"))[0]["why_not"] == "there are no classes to compare"
     pair = pair_of(folders, metrics, ("a", "b"))
     assert (pair["kind"], pair["n_samples"], pair["n_first"], pair["n_second"]) == ("errors", 4, 1, 2)
-    assert [(one["index"], one["errors"]) for one in pair["first_better"]] == [(1, [0.0, 4.0])]
-    assert [(one["index"], one["errors"]) for one in pair["second_better"]] == [(0, [0.25, 0.0]), (3, [0.0625, 0.0])]
+    assert [(sample["index"], sample["errors"]) for sample in pair["first_better"]] == [(1, [0.0, 4.0])]
+    assert [(sample["index"], sample["errors"]) for sample in pair["second_better"]] == [
+        (0, [0.25, 0.0]),
+        (3, [0.0625, 0.0]),
+    ]
     assert (pair["first"], pair["second"]) == (0.3125 / 4, 1.0)
     assert (pair["error"], pair["pictured"], pair["n_same"]) == ("its mean squared residual", "", 1)
     assert pair["first_better"][0]["pictures"] == [None, None]
@@ -101,11 +104,11 @@ def test_the_rows_of_two_evaluations_say_what_was_answered(tmp_path):
         table = pa.table(rows).replace_schema_metadata({"deepspark.weights": f"sha256:{weights}"})
         pq.write_table(table, folder / "evaluation" / "samples.parquet", row_group_size=3)
     pair = pair_of(folders, [metrics_of(folder) for folder in folders], ("a", "b"))
-    (one,) = pair["first_better"]
-    assert (one["name"], one["true"], one["answers"]) == ("row 1", "1", ["1", "3"])
+    (sample,) = pair["first_better"]
+    assert (sample["name"], sample["true"], sample["answers"]) == ("row 1", "1", ["1", "3"])
     pq.write_table(table, folders[0] / "evaluation" / "samples.parquet")  # of other weights
-    (one,) = pair_of(folders, [metrics_of(folder) for folder in folders], ("a", "b"))["first_better"]
-    assert (one["true"], one["answers"]) == ("1", ["", "3"])
+    (sample,) = pair_of(folders, [metrics_of(folder) for folder in folders], ("a", "b"))["first_better"]
+    assert (sample["true"], sample["answers"]) == ("1", ["", "3"])
 
 
 def test_answers_of_each_task_are_told_in_words():
@@ -116,8 +119,8 @@ def test_answers_of_each_task_are_told_in_words():
     assert answers_in_words("multi_label", tags) == {"true": "0, 2", "answers": ["0, 2", "none"]}
     pairs = [{"is_same": False, "distance": 0.125}, {}]
     assert answers_in_words("embedding", pairs) == {"true": "different", "answers": ["distance 0.125", ""]}
-    many = {"true": [1.0] * 9, "predicted": None}
-    assert answers_in_words("regression", [many, {}]) == {"true": "1, 1, 1, 1, ...", "answers": ["", ""]}
+    pixels = {"true": [1.0] * 9, "predicted": None}
+    assert answers_in_words("regression", [pixels, {}]) == {"true": "1, 1, 1, 1, ...", "answers": ["", ""]}
     assert answers_in_words("reconstruction", [{"mae": 1.0}, {}]) == {"true": "", "answers": ["", ""]}
 
 
@@ -125,9 +128,9 @@ def test_every_figure_of_every_result_is_a_row():
     main = of_task(TRUE, TRUE).metrics
     other = evaluation([0, 1, 1], [0, 1, 0]).metrics
     rows = figures_of([main.model_copy(update={"others": (other,)}), None, of_task([[2.0]], [[0.0]]).metrics])
-    found = {(row["label"], row["of"]): row["values"] for row in rows}
-    assert found["RMSE", ""] == ["0", None, "2"]
-    assert found["Top-1 accuracy", "ip"] == ["66.7 %", None, None]
+    values = {(row["label"], row["of"]): row["values"] for row in rows}
+    assert values["RMSE", ""] == ["0", None, "2"]
+    assert values["Top-1 accuracy", "ip"] == ["66.7 %", None, None]
 
 
 def test_a_regression_and_a_classification_are_not_compared(tmp_path):
@@ -139,10 +142,18 @@ def test_a_regression_and_a_classification_are_not_compared(tmp_path):
 def test_what_is_in_production_is_told_by_its_figure(tmp_path):
     run = tmp_path / "run"
     write_evaluation(run / PRODUCTION_EVALUATION, of_task([[2.0], [1.0], [2.0], [3.0]], TRUE))
-    found = champion_of(run, Decided(production=Path("/models/m/versions/v1/weights.caffemodel"), model="m"))
-    assert (found["accuracy"], found["is_on_these"]) == (None, True)
-    assert figure(found["figure"]) == "RMSE 1"
-    run_view = {"name": "r", "run": "r", "net": "n", "production": found, "tests": [], "comparison": None, "trials": []}
+    champion = champion_of(run, Decided(production=Path("/models/m/versions/v1/weights.caffemodel"), model="m"))
+    assert (champion["accuracy"], champion["is_on_these"]) == (None, True)
+    assert figure(champion["figure"]) == "RMSE 1"
+    run_view = {
+        "name": "r",
+        "run": "r",
+        "net": "n",
+        "production": champion,
+        "tests": [],
+        "comparison": None,
+        "trials": [],
+    }
     assert json.loads(json.dumps(run_view)) == run_view
 
 
@@ -175,8 +186,8 @@ def test_mlflow_gets_the_figures_of_every_result():
     assert points["evaluation/ip/rmse"] == 2.0
 
 
-def in_groups(one, groups):
-    return Evaluated(one.metrics, replace(one.samples, group=np.asarray(groups, np.uint64)))
+def in_groups(evaluated, groups):
+    return Evaluated(evaluated.metrics, replace(evaluated.samples, group=np.asarray(groups, np.uint64)))
 
 
 def test_groups_of_samples_count_as_one_observation_each(tmp_path):
@@ -192,7 +203,7 @@ def test_groups_of_samples_count_as_one_observation_each(tmp_path):
     }
     for kind, (first, other, p_by_sample) in pairs.items():
         for names, p_value in ((None, p_by_sample), (groups, 0.5)):
-            both = [one if names is None else in_groups(one, names) for one in (first, other)]
+            both = [evaluated if names is None else in_groups(evaluated, names) for evaluated in (first, other)]
             folders = runs_of(tmp_path / f"{kind}-{names is None}", *both)
             metrics = [metrics_of(folder) for folder in folders]
             pair = pair_of(folders, metrics, ("a", "b"))

@@ -68,16 +68,16 @@ def test_an_address_gets_the_default_connection_of_its_store_for_as_long_as_the_
     for texts in (["/data/list.txt"], ["gs://bucket/x"], ["xs3://bucket"]):
         with store_access(texts, None) as access:
             assert (store_variables(), access.connections) == (HOST, ())
-    seen: dict[str, str] = {}
+    variables: dict[str, str] = {}
 
     def fail() -> None:
         with store_access(["a.tar,s3a://b/c"], None):
-            seen.update(store_variables())
+            variables.update(store_variables())
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert (seen, store_variables()) == (of_connection, HOST)
+    assert (variables, store_variables()) == (of_connection, HOST)
 
 
 def test_a_connection_without_credentials_leaves_those_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,12 +143,12 @@ def test_an_extra_that_is_no_json_object_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def locations(tmp_path: Path) -> Places:
     (tmp_path / "s.prototxt").write_text("")
     return Places(tmp_path, tmp_path / "home")
 
 
-SEEN = """#!{python}
+RECORDING_PROGRAM = """#!{python}
 import json, os, sys
 names = [name for name in os.environ if name.startswith("AWS_")]
 seen = dict(environment={{name: os.environ[name] for name in names}}, arguments=sys.argv)
@@ -161,62 +161,62 @@ def seen_by(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
 
 
-def assert_credentials_are_in_the_environment_alone(seen: dict[str, Any], run: StageRun, log: str) -> None:
-    assert seen["environment"]["AWS_SECRET_ACCESS_KEY"] == SECRET
-    assert seen["environment"]["AWS_SESSION_TOKEN"] == TOKEN
+def assert_credentials_are_in_the_environment_alone(recorded: dict[str, Any], run: StageRun, log: str) -> None:
+    assert recorded["environment"]["AWS_SECRET_ACCESS_KEY"] == SECRET
+    assert recorded["environment"]["AWS_SESSION_TOKEN"] == TOKEN
     written = "".join(path.read_text() for path in RunPaths(run.run_dir).stages.rglob("*") if path.is_file())
     assert written
     for secret in (SECRET, TOKEN):
-        assert secret not in f"{seen['arguments']} {written} {log}"
+        assert secret not in f"{recorded['arguments']} {written} {log}"
 
 
 def test_the_process_of_a_stage_gets_the_credentials_by_its_environment_alone(
-    places: Places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    locations: Places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     connect(monkeypatch, "lake", "aws", {**ENDPOINT, "aws_session_token": TOKEN}, **KEYS)
-    package = places.root / "seen_stage.py"
-    package.write_text(SEEN.format(python=sys.executable, output=str(places.root / "seen.json")))
-    monkeypatch.setenv("PYTHONPATH", str(places.root))
+    package = locations.root / "seen_stage.py"
+    package.write_text(RECORDING_PROGRAM.format(python=sys.executable, output=str(locations.root / "seen.json")))
+    monkeypatch.setenv("PYTHONPATH", str(locations.root))
     monkeypatch.setattr(DeepSparkExportOperator, "run_stage", lambda _, config, runner: runner("seen_stage", config))
     monkeypatch.setattr(DeepSparkExportOperator, "result", lambda *_: {})
-    run = StageRun(places.home / "r", None, None)
-    export = operator_of(DeepSparkExportOperator, DAG_OF_TEST, places, store_conn_id="{{ 'la' }}ke")
+    run = StageRun(locations.home / "r", None, None)
+    export = operator_of(DeepSparkExportOperator, DAG_OF_TEST, locations, store_conn_id="{{ 'la' }}ke")
     execute(export, context(DAG_OF_TEST, xcom=run.to_xcom()))
     log = capsys.readouterr().out
-    assert_credentials_are_in_the_environment_alone(seen_by(places.root / "seen.json"), run, log)
+    assert_credentials_are_in_the_environment_alone(seen_by(locations.root / "seen.json"), run, log)
     assert store_variables() == HOST
 
 
 def submitted(
-    places: Places, monkeypatch: pytest.MonkeyPatch, master: str, mode: str = "client", **arguments: Any
+    locations: Places, monkeypatch: pytest.MonkeyPatch, master: str, mode: str = "client", **arguments: Any
 ) -> dict[str, Any]:
     """Train with a spark-submit that writes what it sees."""
-    binary = places.root / "spark-submit"
-    binary.write_text(SEEN.format(python=sys.executable, output=str(places.root / "seen.json")))
+    binary = locations.root / "spark-submit"
+    binary.write_text(RECORDING_PROGRAM.format(python=sys.executable, output=str(locations.root / "seen.json")))
     binary.chmod(0o755)
     monkeypatch.setattr(spark_stage.StageSubmitHook, "_get_spark_binary_path", lambda _: [str(binary)])
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)
     monkeypatch.setattr(DeepSparkTrainOperator, "result", lambda *_: {})
     connect(monkeypatch, "spark_default", "spark", {"deploy-mode": mode}, host=master)
-    run = {"run_dir": str(places.home / "r"), "dataset": "s3://bucket/sets/pets", "production": None}
+    run = {"run_dir": str(locations.home / "r"), "dataset": "s3://bucket/sets/pets", "production": None}
     train = operator_of(
-        DeepSparkTrainOperator, DAG_OF_TEST, places, solver="s.prototxt", env_vars={"TEAM": "vision"}, **arguments
+        DeepSparkTrainOperator, DAG_OF_TEST, locations, solver="s.prototxt", env_vars={"TEAM": "vision"}, **arguments
     )
     execute(train, context(DAG_OF_TEST, xcom=run))
-    return seen_by(places.root / "seen.json")
+    return seen_by(locations.root / "seen.json")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the provider closes no pipe
 @pytest.mark.parametrize("master", ["local[2]", "yarn", "spark://h"])
 def test_spark_submit_gets_the_credentials_by_its_environment_alone(
-    places: Places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], master: str
+    locations: Places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], master: str
 ) -> None:
     connect(monkeypatch, "aws_default", "aws", {**ENDPOINT, "aws_session_token": TOKEN}, **KEYS)
-    seen = submitted(places, monkeypatch, master)
-    run = StageRun(places.home / "r", None, None)
+    recorded = submitted(locations, monkeypatch, master)
+    run = StageRun(locations.home / "r", None, None)
     log = capsys.readouterr().out
     assert "Spark-Submit cmd" in log
-    assert_credentials_are_in_the_environment_alone(seen, run, log)
+    assert_credentials_are_in_the_environment_alone(recorded, run, log)
     assert '"dataset": "s3://bucket/sets/pets"' in (RunPaths(run.run_dir).stages / "train.json").read_text()
     is_local = master == "local[2]"
     assert ("executors on other hosts need credentials of their own" in log) is not is_local
@@ -226,17 +226,17 @@ def test_spark_submit_gets_the_credentials_by_its_environment_alone(
     ("mode", "arguments"), [("cluster", {}), ("client", {"deploy_mode": "cluster"})], ids=["connection", "argument"]
 )
 def test_a_driver_on_another_host_gets_no_credentials(
-    places: Places, monkeypatch: pytest.MonkeyPatch, mode: str, arguments: dict[str, str]
+    locations: Places, monkeypatch: pytest.MonkeyPatch, mode: str, arguments: dict[str, str]
 ) -> None:
     connect(monkeypatch, "aws_default", "aws", ENDPOINT, **KEYS)
     with pytest.raises(AirflowFailException, match=r"^store_conn_id=aws_default: .* deploy mode cluster"):
-        submitted(places, monkeypatch, "yarn", mode, store_conn_id="aws_default", **arguments)
-    assert not (places.root / "seen.json").exists()
+        submitted(locations, monkeypatch, "yarn", mode, store_conn_id="aws_default", **arguments)
+    assert not (locations.root / "seen.json").exists()
 
 
-def test_a_dataset_in_a_store_stays_an_address_from_task_to_task(places: Places) -> None:
-    run = {"run_dir": str(places.home / "r"), "dataset": "s3://bucket/sets/pets", "production": None}
+def test_a_dataset_in_a_store_stays_an_address_from_task_to_task(locations: Places) -> None:
+    run = {"run_dir": str(locations.home / "r"), "dataset": "s3://bucket/sets/pets", "production": None}
     train = rendered(
-        operator_of(DeepSparkTrainOperator, DAG_OF_TEST, places, solver="s.prototxt"), context(DAG_OF_TEST, xcom=run)
+        operator_of(DeepSparkTrainOperator, DAG_OF_TEST, locations, solver="s.prototxt"), context(DAG_OF_TEST, xcom=run)
     )
     assert train.stage_run({}).to_xcom() == run

@@ -43,8 +43,8 @@ def test_lines_without_room_are_counted_where_they_lack_and_warnings_stay() -> N
     assert not buffer.end(within_s=0.01)
     reader.may_write.set()
     assert buffer.end(WAIT_S)
-    said = [text.split(" left out")[0] for _, text in reader.lines]
-    assert said == ["first", "line 0", "line 1", "line 2", "2 lines are", "slow disk", "3 lines are"]
+    texts = [text.split(" left out")[0] for _, text in reader.lines]
+    assert texts == ["first", "line 0", "line 1", "line 2", "2 lines are", "slow disk", "3 lines are"]
     assert [level for level, _ in reader.lines][4:] == [WARNING] * 3
     assert "events.jsonl" in reader.lines[4][1]
 
@@ -75,23 +75,23 @@ def test_a_stage_runs_to_its_end_while_nobody_reads_the_log_of_its_task(tmp_path
         log.addHandler(logging.StreamHandler(pipe))
         lines = TaskLines(log)
         buffer = LineBuffer(lines.line)
-        done = tmp_path / "done"
+        end_mark = tmp_path / "done"
         code = (
             "import sys, pathlib\n"
             "for n in range(20000): sys.stderr.write(f'INFO: worker 0 loss clock={n} loss=0.123456789\\n')\n"
-            f"pathlib.Path({str(done)!r}).touch()\n"
+            f"pathlib.Path({str(end_mark)!r}).touch()\n"
         )
         run_command([sys.executable, "-c", code], stage="train", on_line=buffer.line)
-        assert done.exists()
+        assert end_mark.exists()
         assert not buffer.end(within_s=0.01)
-        found: list[bytes] = []
-        reader = threading.Thread(target=lambda: found.extend(iter(lambda: os.read(reading, 65536), b"")))
+        pieces: list[bytes] = []
+        reader = threading.Thread(target=lambda: pieces.extend(iter(lambda: os.read(reading, 65536), b"")))
         reader.start()
         assert buffer.end(WAIT_S)
     reader.join(WAIT_S)
     os.close(reading)
-    text = b"".join(found).decode().lstrip("x").splitlines()
-    kept = [line for line in text if line.startswith("worker 0 loss")]
-    assert kept[0] == "worker 0 loss clock=0 loss=0.123456789"
-    assert len(kept) >= 10_000
-    assert f"{20_000 - len(kept)} lines are left out" in text[-1]
+    text = b"".join(pieces).decode().lstrip("x").splitlines()
+    loss_lines = [line for line in text if line.startswith("worker 0 loss")]
+    assert loss_lines[0] == "worker 0 loss clock=0 loss=0.123456789"
+    assert len(loss_lines) >= 10_000
+    assert f"{20_000 - len(loss_lines)} lines are left out" in text[-1]

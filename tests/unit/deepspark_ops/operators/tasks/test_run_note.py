@@ -74,10 +74,10 @@ def test_the_database_is_asked_for_runs_of_dags_with_our_operators_alone(session
 
 def test_note_says_what_was_decided_last(session) -> None:
     run = run_with(session, decision="promoted: why")
-    found = {"dag_run_id": run.id, "dag_id": run.dag_id, "run_id": run.run_id, "key": REASON_KEY}
+    fields = {"dag_run_id": run.id, "dag_id": run.dag_id, "run_id": run.run_id, "key": REASON_KEY}
     for task, hours, reason in (("approve", 1, "refused"), ("another", -1, "promoted: earlier")):
         at = datetime.now(UTC) + timedelta(hours=hours)
-        session.add(XComModel(**found, task_id=task, value=reason, timestamp=at))
+        session.add(XComModel(**fields, task_id=task, value=reason, timestamp=at))
     session.flush()
     on_dag_run_success(dag_run=run, msg="")
     assert run.note == "refused"

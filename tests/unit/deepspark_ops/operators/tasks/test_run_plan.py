@@ -78,32 +78,32 @@ def test_digest_follows_the_objects_of_a_store(monkeypatch: pytest.MonkeyPatch) 
     bucket = {"b/photos/cat/1.png": 5, "b/photos/dog/1.png": 6, "b/train.csv": 7}
 
     class Bucket:
-        def entry(self, place: str) -> Entry | None:
-            if place in bucket:
-                return Entry(place, 3, bucket[place], False)
-            return Entry(place, 0, 0, True) if any(key.startswith(place + "/") for key in bucket) else None
+        def entry(self, address: str) -> Entry | None:
+            if address in bucket:
+                return Entry(address, 3, bucket[address], False)
+            return Entry(address, 0, 0, True) if any(key.startswith(address + "/") for key in bucket) else None
 
-        def entries(self, place: str, *, is_deep: bool) -> list[Entry]:
-            return [Entry(key, 3, time, False) for key, time in bucket.items() if key.startswith(place + "/")]
+        def entries(self, address: str, *, is_deep: bool) -> list[Entry]:
+            return [Entry(key, 3, time, False) for key, time in bucket.items() if key.startswith(address + "/")]
 
-        def opened(self, place: str) -> io.BytesIO:
+        def opened(self, key: str) -> io.BytesIO:
             return io.BytesIO(b"a,b\n")
 
     monkeypatch.setattr(StorePath, "store", lambda _: Bucket())
     for source, key in (("s3://b/photos", "b/photos/dog/1.png"), ("s3://b/train.csv", "b/train.csv")):
         listing._listed.cache_clear()
-        before = ingest_digest(ingest_config(data_path(source)))
-        assert ingest_digest(ingest_config(data_path(source))) == before
+        old_digest = ingest_digest(ingest_config(data_path(source)))
+        assert ingest_digest(ingest_config(data_path(source))) == old_digest
         bucket[key] += 1
         listing._listed.cache_clear()  # a task of another run is another process
-        assert ingest_digest(ingest_config(data_path(source))) != before
+        assert ingest_digest(ingest_config(data_path(source))) != old_digest
 
 
 def test_a_source_in_a_store_has_one_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StorePath, "entry", lambda _: None)
-    places = Places(tmp_path, tmp_path / "home")
-    assert places.place_of("s3://b/photos.zip::x") == "s3://b/photos.zip::x"
-    folder = places.dataset_folder(ingest_config(data_path("s3://b/photos.zip::x")))
+    locations = Places(tmp_path, tmp_path / "home")
+    assert locations.place_of("s3://b/photos.zip::x") == "s3://b/photos.zip::x"
+    folder = locations.dataset_folder(ingest_config(data_path("s3://b/photos.zip::x")))
     assert folder.parent == tmp_path / "home" / "datasets"
     assert folder.name.startswith("photos-")
 
@@ -118,9 +118,9 @@ def test_digest_follows_config_and_source_but_not_where_it_is_written(tmp_path: 
     os.utime(source, (1, 1))
     assert ingest_digest(ingest_config(source)) != first
     member = ingest_config(Path(f"{source}::inner/train.txt"))
-    before = ingest_digest(member)
+    old_digest = ingest_digest(member)
     source.write_text("b.png 0\nc.png 1\n")
-    assert ingest_digest(member) != before
+    assert ingest_digest(member) != old_digest
 
 
 def test_digest_of_a_folder_follows_its_files(tmp_path: Path) -> None:
@@ -136,24 +136,26 @@ def test_places(tmp_path: Path) -> None:
     assert Places.of_dags_folder(dags, {}) == Places(tmp_path, tmp_path)
     elsewhere = {"DEEPSPARK_ROOT": str(tmp_path / "root"), "DEEPSPARK_HOME": str(tmp_path / "home")}
     assert Places.of_dags_folder(dags, elsewhere) == Places(tmp_path / "root", tmp_path / "home")
-    places = Places.of_dags_folder(dags, {"DEEPSPARK_HOME": str(tmp_path / "home")})
-    assert places.root == tmp_path
-    assert places.run_folder("d", "r") == tmp_path / "home" / "runs" / "d" / "r"
-    folder = places.dataset_folder(ingest_config(Path("x/digits8x8-images-idx3-ubyte.gz::a b")))
+    locations = Places.of_dags_folder(dags, {"DEEPSPARK_HOME": str(tmp_path / "home")})
+    assert locations.root == tmp_path
+    assert locations.run_folder("d", "r") == tmp_path / "home" / "runs" / "d" / "r"
+    folder = locations.dataset_folder(ingest_config(Path("x/digits8x8-images-idx3-ubyte.gz::a b")))
     assert folder.parent == tmp_path / "home" / "datasets"
     assert folder.name.startswith("digits8x8-images-idx3-ubyte-")
 
 
 def test_a_source_has_one_dataset_however_it_is_named(tmp_path: Path) -> None:
-    places = Places(tmp_path, tmp_path)
+    locations = Places(tmp_path, tmp_path)
     for name in ("list.txt", "other.txt"):
         (tmp_path / name).write_text("a.png 0\n")
     (tmp_path / "link").symlink_to(tmp_path)
     ways = ("list.txt", "x/../list.txt", str(tmp_path / "list.txt"), str(tmp_path / "link" / "list.txt"))
-    folders = {places.dataset_folder(ingest_config(Path(way), test_source=Path(way))) for way in ways}
+    folders = {
+        locations.dataset_folder(ingest_config(Path(path_text), test_source=Path(path_text))) for path_text in ways
+    }
     assert len(folders) == 1
-    assert places.dataset_folder(ingest_config(Path("other.txt"))) not in folders
-    assert places.dataset_folder(ingest_config(Path("list.txt"), test_source=Path("other.txt"))) not in folders
+    assert locations.dataset_folder(ingest_config(Path("other.txt"))) not in folders
+    assert locations.dataset_folder(ingest_config(Path("list.txt"), test_source=Path("other.txt"))) not in folders
 
 
 def test_a_dataset_counts_only_with_all_manifests_that_it_names(tmp_path: Path) -> None:
@@ -166,20 +168,23 @@ def test_a_dataset_counts_only_with_all_manifests_that_it_names(tmp_path: Path) 
 
 
 def test_a_table_of_the_catalog_is_no_path_and_a_query_is_a_dataset_of_its_own(tmp_path: Path) -> None:
-    places = Places(tmp_path, tmp_path)
-    assert places.place_of("table:shop.customers") == "table:shop.customers"
-    table = places.dataset_folder(ingest_config(Path("table:shop.customers")))
+    locations = Places(tmp_path, tmp_path)
+    assert locations.place_of("table:shop.customers") == "table:shop.customers"
+    table = locations.dataset_folder(ingest_config(Path("table:shop.customers")))
     assert table.name.startswith("table-shop-")
-    queries = {places.dataset_folder(ingest_config(Path("table:"), query=f"SELECT {i}")) for i in range(2)}
+    queries = {locations.dataset_folder(ingest_config(Path("table:"), query=f"SELECT {i}")) for i in range(2)}
     assert len(queries | {table}) == 3
 
 
 def test_the_environment_says_what_a_net_may_name(tmp_path: Path) -> None:
-    given = {"DEEPSPARK_ALLOWED_ROOTS": f"/mnt/data:{tmp_path}/x:", "DEEPSPARK_PYTHON_LAYERS": "ours.layers, theirs"}
-    places = Places.of_dags_folder(tmp_path / "dags", given)
-    assert places.allowed_roots == (Path("/mnt/data"), tmp_path / "x")
-    assert places.named_files().python_layers == ("ours.layers", "theirs")
-    assert places.named_files().confined
+    environment = {
+        "DEEPSPARK_ALLOWED_ROOTS": f"/mnt/data:{tmp_path}/x:",
+        "DEEPSPARK_PYTHON_LAYERS": "ours.layers, theirs",
+    }
+    locations = Places.of_dags_folder(tmp_path / "dags", environment)
+    assert locations.allowed_roots == (Path("/mnt/data"), tmp_path / "x")
+    assert locations.named_files().python_layers == ("ours.layers", "theirs")
+    assert locations.named_files().confined
     none = Places.of_dags_folder(tmp_path / "dags", {})
     assert (none.allowed_roots, none.python_layers) == ((), ())
     with pytest.raises(ConfigError, match="'os;x' is no name of a module"):

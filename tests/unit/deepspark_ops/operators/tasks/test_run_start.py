@@ -13,13 +13,13 @@ from deepspark_ops.operators.tasks.run_start import DataEvent, data_events, miss
 SLOT = datetime(2026, 11, 25, 3, 0, tzinfo=UTC)
 
 
-def dag_run(kind="scheduled", *, late_min=0.0, who=None, clear_number=0):
+def dag_run(kind="scheduled", *, late_min=0.0, user=None, clear_number=0):
     return SimpleNamespace(
         run_type=kind,
         run_after=SLOT,
         start_date=SLOT + timedelta(minutes=late_min),
         clear_number=clear_number,
-        triggering_user_name=who,
+        triggering_user_name=user,
     )
 
 
@@ -32,9 +32,9 @@ def asset_event(source, *, dataset="/h/datasets/pets-1f", dag="deepspark_train",
     ("run", "text"),
     [
         (dag_run(), "started by the timetable, for 2026-11-25 03:00 UTC"),
-        (dag_run("manual", who="ada"), "started by ada"),
+        (dag_run("manual", user="ada"), "started by ada"),
         (dag_run("manual"), "started by hand"),
-        (dag_run("backfill", who="ada"), "started as backfill run by ada"),
+        (dag_run("backfill", user="ada"), "started as backfill run by ada"),
         (dag_run("asset_triggered"), "started by data: an event that names no source"),
     ],
 )
@@ -49,8 +49,10 @@ def test_a_run_by_data_names_the_newest_events_and_who_sent_them():
         "started by data: deepspark_train, run manual__2, ingested /d/cats (pets-1f); "
         "deepspark_train, run manual__1, ingested /d/digits (pets-1f)"
     )
-    many = data_events([asset_event(f"/d/{number}", dataset="", dag=None) for number in range(5)])
-    assert start_text(dag_run("asset_triggered"), many) == "started by data: /d/4; /d/3; /d/2; and 2 events before"
+    five_events = data_events([asset_event(f"/d/{number}", dataset="", dag=None) for number in range(5)])
+    assert (
+        start_text(dag_run("asset_triggered"), five_events) == "started by data: /d/4; /d/3; /d/2; and 2 events before"
+    )
 
 
 def live(runs, name, first_min, last_min):
@@ -64,15 +66,15 @@ def live(runs, name, first_min, last_min):
 
 
 def test_a_run_whose_time_passed_while_the_dag_was_paused_is_missed(tmp_path):
-    own = tmp_path / "own"
+    run_folder = tmp_path / "own"
     live(tmp_path, "own", 479, 480)
-    assert missed_text(dag_run(late_min=14), own, {}) is None
-    missed = missed_text(dag_run(late_min=480), own, {})
+    assert missed_text(dag_run(late_min=14), run_folder, {}) is None
+    missed = missed_text(dag_run(late_min=480), run_folder, {})
     assert missed.startswith("it began 480 minutes after its time, 2026-11-25 03:00 UTC; after more than 15 minutes ")
     assert "(DEEPSPARK_RETRAIN_LATEST_START) a run by the timetable is not made up" in missed
-    assert missed_text(dag_run(late_min=480), own, {"DEEPSPARK_RETRAIN_LATEST_START": "600"}) is None
-    assert missed_text(dag_run("manual", late_min=480), own, {}) is None
-    assert missed_text(dag_run(late_min=480, clear_number=1), own, {}) is None, "a person wants it"
+    assert missed_text(dag_run(late_min=480), run_folder, {"DEEPSPARK_RETRAIN_LATEST_START": "600"}) is None
+    assert missed_text(dag_run("manual", late_min=480), run_folder, {}) is None
+    assert missed_text(dag_run(late_min=480, clear_number=1), run_folder, {}) is None, "a person wants it"
 
 
 def test_a_run_that_waited_for_earlier_runs_is_not_missed(tmp_path):

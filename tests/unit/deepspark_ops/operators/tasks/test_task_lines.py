@@ -17,9 +17,9 @@ Written = Callable[..., list[str]]
 def written(caplog: pytest.LogCaptureFixture) -> Written:
     caplog.set_level(INFO)
 
-    def write(*given: tuple[int, str], first: Group | None = "preflight", message: str = "") -> list[str]:
+    def write(*records: tuple[int, str], first: Group | None = "preflight", message: str = "") -> list[str]:
         lines = TaskLines(logging.getLogger("task"), first=first)
-        for level, text in given:
+        for level, text in records:
             lines.line(level, text)
         lines.end(message)
         return caplog.messages

@@ -107,8 +107,8 @@ def test_the_trigger_waits_until_its_time_is_over_or_the_turn_is_free_and_says_w
         assert event["holder"].startswith("task a of d, run r")
         log.lines.clear()
 
-        def holder_then_none(asked: Path) -> str | None:
-            holder = holder_of(asked)
+        def holder_then_none(lock: Path) -> str | None:
+            holder = holder_of(lock)
             process.kill()
             return holder
 

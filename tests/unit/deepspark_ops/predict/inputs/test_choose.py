@@ -85,8 +85,8 @@ def test_sources_without_labels_are_read(tmp_path):
 def test_a_dataset_by_its_root_or_its_split(tmp_path):
     images, _ = make_dataset(tmp_path, n_train=5, n_test=40)["test"]
     for path in (tmp_path, tmp_path / "test"):
-        found = list(opened(path).read())
-        np.testing.assert_array_equal(np.stack([record.content for record in found]), images)
+        records = list(opened(path).read())
+        np.testing.assert_array_equal(np.stack([record.content for record in records]), images)
     assert opened(tmp_path, split="train").n_records == 5
 
 
@@ -108,9 +108,9 @@ def test_any_part_of_files_and_datasets_is_read_by_itself(tmp_path):
         (tmp_path / "dataset", {}),  # two shards of 20
     ]:
         inputs = opened(path, **options)
-        whole = [record.id for record in inputs.read()]
+        ids = [record.id for record in inputs.read()]
         for start, stop in [(1, 3), (0, 1), (2, None), (19, 21), (21, 40), (3, 99)]:
-            assert [record.id for record in inputs.read(start, stop)] == whole[start:stop], (path, start, stop)
+            assert [record.id for record in inputs.read(start, stop)] == ids[start:stop], (path, start, stop)
 
 
 def test_a_root_folder_may_begin_the_names_of_a_list(tmp_path, monkeypatch):

@@ -18,9 +18,9 @@ TABLE = pa.table({"id": [7, 8, 9], "a": [1.0, 2.0, None], "b": [0.5, 4.0, 1.5], 
 def test_rows_are_those_of_the_same_table_in_parquet(tmp_path, ending):
     expected = list(open_inputs(predict_config(write_table(tmp_path / "t.parquet", TABLE)), numbers(2)).read())
     inputs = open_inputs(predict_config(write_table(tmp_path / f"t.{ending}", TABLE)), numbers(2))
-    found = list(inputs.read())
-    assert [(record.id, record.error) for record in found] == [(record.id, record.error) for record in expected]
-    for record, other in zip(found[:2], expected[:2], strict=True):
+    records = list(inputs.read())
+    assert [(record.id, record.error) for record in records] == [(record.id, record.error) for record in expected]
+    for record, other in zip(records[:2], expected[:2], strict=True):
         np.testing.assert_array_equal(record.content, other.content)
     assert inputs.n_records == (3 if ending == "orc" else None)
     named = open_inputs(predict_config(tmp_path / f"t.{ending}", id_column="id", feature_columns="b,a"), numbers(2))
@@ -37,8 +37,8 @@ def test_a_folder_is_read_file_by_file_and_in_parts(tmp_path, ending):
     (tmp_path / "t" / "_SUCCESS").touch()
     inputs = open_inputs(predict_config(tmp_path / "t"), numbers(1))
     for start, stop in [(0, None), (2999, 3001), (5990, 6100), (8999, None)]:
-        found = [(record.id, record.content.tolist()) for record in inputs.read(start, stop)]
-        assert found == [(str(row), [float(row)]) for row in range(start, stop or 9000)]
+        rows_of_part = [(record.id, record.content.tolist()) for record in inputs.read(start, stop)]
+        assert rows_of_part == [(str(row), [float(row)]) for row in range(start, stop or 9000)]
 
 
 def test_what_is_damaged_is_named(tmp_path):

@@ -33,10 +33,10 @@ def test_columns_of_numbers_without_label_and_id(tmp_path):
         pa.table({"id": [7, 8, 9], "a": [1, 2, None], "b": [0.5, float("inf"), 1.5], "label": [0, 1, 0]}), path
     )
     inputs = open_inputs(predict_config(path), numbers(2))
-    found = list(inputs.read())
+    records = list(inputs.read())
     assert inputs.n_records == 3
-    assert found[0].content.tolist() == [1.0, 0.5]
-    assert [(record.id, record.error) for record in found] == [
+    assert records[0].content.tolist() == [1.0, 0.5]
+    assert [(record.id, record.error) for record in records] == [
         ("0", ""),
         ("1", "b is missing or not finite"),
         ("2", "a is missing or not finite"),
@@ -59,18 +59,18 @@ def test_a_column_of_lists_over_files_as_spark_writes_them(tmp_path):
         table = pa.table({"features": list(part)})
         pq.write_table(table, tmp_path / f"part-{number:05d}.parquet", row_group_size=30)
     inputs = open_inputs(predict_config(tmp_path), numbers(3))
-    found = list(inputs.read())
+    records = list(inputs.read())
     assert inputs.n_records == 200
-    np.testing.assert_array_equal(np.stack([record.content for record in found]), rows)
-    assert [record.id for record in found] == [str(number) for number in range(200)]
+    np.testing.assert_array_equal(np.stack([record.content for record in records]), rows)
+    assert [record.id for record in records] == [str(number) for number in range(200)]
 
 
 def test_csv_is_read_by_its_columns_names(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("name,x,y\none,1,2.5\ntwo,3,\n")
-    found = list(open_inputs(predict_config(path, feature_columns="y,x", id_column="name"), numbers(2)).read())
-    assert (found[0].id, found[0].content.tolist()) == ("one", [2.5, 1.0])
-    assert (found[1].id, found[1].error) == ("two", "y is missing or not finite")
+    records = list(open_inputs(predict_config(path, feature_columns="y,x", id_column="name"), numbers(2)).read())
+    assert (records[0].id, records[0].content.tolist()) == ("one", [2.5, 1.0])
+    assert (records[1].id, records[1].error) == ("two", "y is missing or not finite")
     path.write_text("name,x,y\none,1,2.5\ntwo,3,many\n")
     with pytest.raises(DataError, match="many"):
         list(open_inputs(predict_config(path, feature_columns="y,x"), numbers(2)).read())
@@ -89,8 +89,8 @@ def test_any_part_of_a_table_is_read_by_itself(tmp_path):
         )
     inputs = open_inputs(predict_config(tmp_path), numbers(1))
     for start, stop in [(0, None), (0, 1), (29, 31), (30, 60), (69, 71), (100, 170), (209, 300), (210, None)]:
-        found = [(record.id, record.content.tolist()) for record in inputs.read(start, stop)]
-        assert found == [(str(row), [float(row)]) for row in range(start, min(210, stop or 210))], (start, stop)
+        rows_of_part = [(record.id, record.content.tolist()) for record in inputs.read(start, stop)]
+        assert rows_of_part == [(str(row), [float(row)]) for row in range(start, min(210, stop or 210))], (start, stop)
     (tmp_path / "t.csv").write_text("x\n" + "".join(f"{row}\n" for row in range(200)))
     part = open_inputs(predict_config(tmp_path / "t.csv"), numbers(1)).read(60, 131)
     assert [record.id for record in part] == [str(row) for row in range(60, 131)]
@@ -100,8 +100,8 @@ def test_several_inputs_are_columns_of_their_names_or_as_given(tmp_path):
     form = BundleForm((input_of("left", (-1, 2)), input_of("right", (-1, 2, 2, 1), "uint8", "N, H, W, C")))
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"left": [[1.0, 2.0], None], "photo": ["a.png", "b.png"], "key": ["k", "l"]}), path)
-    given = {"input_columns": "right=photo", "id_column": "key", "root_folder": tmp_path}
-    first, second = open_inputs(predict_config(path, **given), form).read()
+    options = {"input_columns": "right=photo", "id_column": "key", "root_folder": tmp_path}
+    first, second = open_inputs(predict_config(path, **options), form).read()
     assert (first.id, first.content["left"].tolist(), first.content["right"]) == ("k", [1, 2], tmp_path / "a.png")
     assert (second.id, second.content["left"]) == ("l", None)
     with pytest.raises(

@@ -53,14 +53,14 @@ def memory_report(solver: Path, **options: object) -> PreflightReport:
 
 
 def memory(solver: Path, **options: object) -> MemoryReport:
-    found = memory_report(solver, **options).memory
-    assert found is not None
-    return found
+    needed = memory_report(solver, **options).memory
+    assert needed is not None
+    return needed
 
 
 def test_rows_say_what_each_layer_keeps_and_what_its_parameters_take(solver: Path) -> None:
-    found = memory_report(solver)
-    rows = {row["layer"]: row for row in json.loads(found.model_dump_json())["rows"]}
+    report = memory_report(solver)
+    rows = {row["layer"]: row for row in json.loads(report.model_dump_json())["rows"]}
     assert rows["tanh3"]["activation_bytes"] == TOP
     assert rows["conv3"]["bytes"] == 3 * 4 * (4 * 4 * 9 + 4)  # parameters, gradients, history
     assert sum(row["recompute_bytes"] for row in rows.values()) < sum(row["activation_bytes"] for row in rows.values())
@@ -76,28 +76,28 @@ def test_the_table_has_layers_and_verdict(solver: Path) -> None:
 
 
 def test_where_recompute_is_enough_it_is_named_and_then_fits(solver: Path) -> None:
-    found = memory(solver)
-    between = (found.step_bytes + found.recompute_step_bytes) // 2
-    found = memory(solver, memory_limit=between)
-    assert not found.fits
-    assert any(line.startswith("--recompute: needs about") for line in found.advice)
-    assert found.largest_batch < BATCH < found.recompute_largest_batch
+    needed = memory(solver)
+    between = (needed.step_bytes + needed.recompute_step_bytes) // 2
+    needed = memory(solver, memory_limit=between)
+    assert not needed.fits
+    assert any(line.startswith("--recompute: needs about") for line in needed.advice)
+    assert needed.largest_batch < BATCH < needed.recompute_largest_batch
     assert memory(solver, memory_limit=between, recompute=True).fits
 
 
 def test_the_largest_batch_size_fits_and_the_next_does_not(solver: Path) -> None:
-    found = memory(solver, memory_limit="9MiB")
+    needed = memory(solver, memory_limit="9MiB")
     text = (solver.parent / "net.prototxt").read_text()
     fits = []
-    for size in (found.largest_batch, found.largest_batch + 1):
+    for size in (needed.largest_batch, needed.largest_batch + 1):
         (solver.parent / "net.prototxt").write_text(text.replace(f"batch_size: {BATCH}", f"batch_size: {size}"))
         fits.append(memory(solver, memory_limit="9MiB").fits)
     assert fits == [True, False]
 
 
 def test_a_placement_that_fits_is_named(solver: Path) -> None:
-    whole = memory(solver).step_bytes
-    advice = memory(solver, memory_limit=int(0.7 * whole)).advice
+    step_bytes = memory(solver).step_bytes
+    advice = memory(solver, memory_limit=int(0.7 * step_bytes)).advice
     assert any(line.startswith("--placement auto --gpus-per-worker 2: about") for line in advice)
 
 
@@ -113,9 +113,9 @@ def test_without_a_limit_the_host_counts_for_all_workers(solver: Path, monkeypat
 def test_a_gpu_counts_where_solver_mode_asks_for_one(solver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_layer, "gpu_memory_bytes", lambda _: 3 * MIB)
     assert "GPU" not in memory(solver).room
-    found = memory(solver, overrides="solver_mode: GPU")
-    assert found.room == "the smallest GPU of this host"
-    assert not found.fits
+    needed = memory(solver, overrides="solver_mode: GPU")
+    assert needed.room == "the smallest GPU of this host"
+    assert not needed.fits
 
 
 @pytest.mark.parametrize(

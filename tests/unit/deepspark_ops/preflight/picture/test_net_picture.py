@@ -37,44 +37,44 @@ def googlenet(folder):
 
 
 def boxes(svg):
-    found = {}
+    drawn = {}
     for group in ElementTree.fromstring(svg).iter(f"{SVG}g"):
         rect, *texts = list(group)
-        found[texts[0].text] = (
+        drawn[texts[0].text] = (
             *(float(rect.get(name)) for name in ("x", "y", "width", "height")),
             [text.text for text in texts],
         )
-    return found
+    return drawn
 
 
 def test_box_says_name_type_shape_and_what_works_in_place(googlenet):
-    found = boxes(net_svg(googlenet.nets[0]))
-    assert found["conv1/7x7_s2"][4] == ["conv1/7x7_s2", "Convolution 32x64x112x112", "+ ReLU"]
-    assert found["loss1/fc"][4] == ["loss1/fc", "InnerProduct 32x1024", "+ ReLU, Dropout"]
-    assert found["loss2/loss"][4] == ["loss2/loss", "SoftmaxWithLoss", "reads label"]
+    drawn = boxes(net_svg(googlenet.nets[0]))
+    assert drawn["conv1/7x7_s2"][4] == ["conv1/7x7_s2", "Convolution 32x64x112x112", "+ ReLU"]
+    assert drawn["loss1/fc"][4] == ["loss1/fc", "InnerProduct 32x1024", "+ ReLU, Dropout"]
+    assert drawn["loss2/loss"][4] == ["loss2/loss", "SoftmaxWithLoss", "reads label"]
     in_place = [layer for layer in googlenet.nets[0].layers if layer.tops == layer.bottoms]
-    assert len(found) == len(googlenet.nets[0].layers) - len(in_place)
+    assert len(drawn) == len(googlenet.nets[0].layers) - len(in_place)
 
 
 def test_no_box_covers_another(googlenet):
-    found = list(boxes(net_svg(googlenet.nets[0])).values())
-    for index, (x, y, width, height, _) in enumerate(found):
-        for other_x, other_y, other_width, other_height, _ in found[:index]:
-            apart = (
+    drawn = list(boxes(net_svg(googlenet.nets[0])).values())
+    for index, (x, y, width, height, _) in enumerate(drawn):
+        for other_x, other_y, other_width, other_height, _ in drawn[:index]:
+            is_apart = (
                 x + width < other_x or other_x + other_width < x or y + height < other_y or other_y + other_height < y
             )
-            assert apart
+            assert is_apart
 
 
 def test_data_run_from_top_to_bottom(googlenet):
     net = googlenet.nets[0]
-    found = boxes(net_svg(net))
+    drawn = boxes(net_svg(net))
     makers = {}
     for layer in net.layers:
-        if layer.name in found:
+        if layer.name in drawn:
             for blob in layer.bottoms:
-                maker = found[makers[blob]]
-                assert maker[1] + maker[3] < found[layer.name][1]
+                maker = drawn[makers[blob]]
+                assert maker[1] + maker[3] < drawn[layer.name][1]
             makers.update(dict.fromkeys(layer.tops, layer.name))
 
 
@@ -84,9 +84,9 @@ def test_picture_of_googlenet_fits_a_page_in_width(googlenet):
 
 def test_box_lies_between_what_it_joins():
     layout = lay_out([50, 50, 50, 50], [(0, 1), (0, 2), (1, 3), (2, 3)])
-    (top, _), (left, _), (right, _), (bottom, rank) = layout.centers
-    assert right - left >= 50
-    assert top == pytest.approx((left + right) / 2)
+    (top, _), (left_x, _), (right, _), (bottom, rank) = layout.centers
+    assert right - left_x >= 50
+    assert top == pytest.approx((left_x + right) / 2)
     assert bottom == pytest.approx(top)
     assert rank == 2
     assert layout.n_ranks == 3

@@ -69,12 +69,12 @@ def batches_of(link, layers, tests=(), *, iter_size=1, first_step=0, worker=0) -
 
 
 def labels_taken(batches: LeasedBatches, steps: int, top: str = "data_label") -> list[int]:
-    found: list[int] = []
+    labels: list[int] = []
     while steps:
         feeds, n = batches.take(steps)
-        found += feeds[top].ravel().astype(int).tolist()
+        labels += feeds[top].ravel().astype(int).tolist()
         steps -= n
-    return found
+    return labels
 
 
 def test_label_that_is_no_class_ends_training_and_tests() -> None:
@@ -150,10 +150,10 @@ def test_random_draws_depend_on_seed_worker_and_own_step_alone() -> None:
         with batches_of(link, layers, first_step=first_step, worker=worker) as batches:
             return np.concatenate([batches.take(1)[0]["data"].copy() for _ in range(take)])
 
-    whole = draw(worker=0, first_step=0, skip_steps=0, take=6)
+    uninterrupted = draw(worker=0, first_step=0, skip_steps=0, take=6)
     resumed = draw(worker=0, first_step=2, skip_steps=2, take=4)
-    assert resumed.tolist() == whole[2:].tolist()
-    assert draw(worker=1, first_step=0, skip_steps=0, take=6).tolist() != whole.tolist()
+    assert resumed.tolist() == uninterrupted[2:].tolist()
+    assert draw(worker=1, first_step=0, skip_steps=0, take=6).tolist() != uninterrupted.tolist()
 
 
 def test_every_step_draws_anew() -> None:
@@ -186,12 +186,12 @@ def test_test_batches_go_on_where_the_last_test_ended() -> None:
     dataset = numbered_dataset((5, 2))
     test = NetFeed((layer_of(dataset, 2, phase="TEST"),), 2)
     with batches_of(LeaseLink(), [], [test]) as batches:
-        seen = [
+        labels_of_tests = [
             feeds["data_label"].astype(int).tolist()
             for ordinal in range(2)
             for feeds in batches.test_batches(0, ordinal)
         ]
-    assert seen == [[1000, 1001], [1002, 1003], [1004, 1005], [1006, 1000]]
+    assert labels_of_tests == [[1000, 1001], [1002, 1003], [1004, 1005], [1006, 1000]]
 
 
 def test_a_net_without_data_takes_all_steps() -> None:

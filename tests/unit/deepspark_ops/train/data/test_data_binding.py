@@ -123,8 +123,8 @@ def test_equally_many_batches_stay_together_with_several_workers(
     workers = [LeasedBatches(WorkerLink(leases, w), layers, (), worker=w, **options) for w in range(3)]
     for step in range(9):
         feeds, _ = workers[step % 3].take(1)
-        few, many = sorted((feeds["image"][0, :, 0], feeds["map"][0, :, 0]), key=len)
-        assert many.tolist() == [3 * number + part for number in few for part in range(3)]
+        few, three_parts = sorted((feeds["image"][0, :, 0], feeds["map"][0, :, 0]), key=len)
+        assert three_parts.tolist() == [3 * number + part for number in few for part in range(3)]
     binding.close()
 
 
@@ -218,8 +218,10 @@ def test_columns_of_a_table_are_found_by_the_names_of_tops(weighted_table) -> No
     text = hdf5_layer("a", "weight", "data") + hdf5_layer("b", "x", "y")
     shapes = partial(weighted_table.sample_shapes, "TRAIN")
     net = build_net_spec(parse_net(text), phase="TRAIN", sample_shapes=shapes)
-    found = {layer.name: (layer.columns, list(layer.tops.values())) for layer in weighted_table.fed_layers(net)}
-    assert found == {"a": ((2, 0), [(8,), (8, 3)]), "b": ((0, 1), [(8, 3), (8,)])}
+    columns_and_tops = {
+        layer.name: (layer.columns, list(layer.tops.values())) for layer in weighted_table.fed_layers(net)
+    }
+    assert columns_and_tops == {"a": ((2, 0), [(8,), (8, 3)]), "b": ((0, 1), [(8, 3), (8,)])}
 
 
 def test_a_transform_of_features_is_refused(weighted_table) -> None:

@@ -55,10 +55,10 @@ def test_steps_come_in_the_order_of_the_samples_however_they_are_asked_for() -> 
     leased, batches = opened(Device(), LeaseLink(train=DatasetOrder((11,), piece_samples=3)), iter_size=2)
     with leased:
         try:
-            found = [label for asked in (3, 1, 5, 2, 7, 1) for label in labels_taken(batches, asked)]
+            labels = [label for max_steps in (3, 1, 5, 2, 7, 1) for label in labels_taken(batches, max_steps)]
         finally:
             batches.close()
-    assert found == [1000 + i % 11 for i in range(4 * 19)]
+    assert labels == [1000 + i % 11 for i in range(4 * 19)]
 
 
 def test_the_next_call_is_on_the_device_while_this_one_is_computed_and_no_more_than_that() -> None:
@@ -119,12 +119,12 @@ def test_what_a_copy_runs_into_is_raised_by_the_call_that_needs_it() -> None:
 
 
 def test_closing_ends_a_wait_for_data_that_never_comes() -> None:
-    asked, may_end = threading.Event(), threading.Event()
+    has_asked, may_end = threading.Event(), threading.Event()
 
     class SlowLink(LeaseLink):
         def lease(self, dataset: str = "train"):
             if self.limit == 10**9 - 1:
-                asked.set()
+                has_asked.set()
                 assert may_end.wait(WAIT_S)
                 return None
             return super().lease(dataset)
@@ -132,6 +132,6 @@ def test_closing_ends_a_wait_for_data_that_never_comes() -> None:
     leased, batches = opened(Device(), SlowLink(train=DatasetOrder((11,), piece_samples=2)))
     with leased:
         batches.take(1)
-        assert asked.wait(WAIT_S)
+        assert has_asked.wait(WAIT_S)
         may_end.set()
         batches.close()

@@ -62,7 +62,7 @@ def test_every_layer_that_reads_the_labels_as_they_are_stored_is_asked(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("values", "ignored", "found"),
+    ("values", "ignored", "outside"),
     [
         ([0, 1, 2], None, None),
         ([0, 3, 2], None, (1, 3)),
@@ -74,6 +74,6 @@ def test_every_layer_that_reads_the_labels_as_they_are_stored_is_asked(tmp_path:
         ([[0, 0], [2, 3], [1, 9]], None, (1, 3)),
     ],
 )
-def test_first_label_outside(values: list[object], ignored: int | None, found: tuple[int, float] | None) -> None:
+def test_first_label_outside(values: list[object], ignored: int | None, outside: tuple[int, float] | None) -> None:
     labels = LabelColumn(1, LabelUser("loss", "SoftmaxWithLoss", "ip", ClassLabels(3, ignored)))
-    np.testing.assert_equal(labels.first_outside(np.array(values)), found)
+    np.testing.assert_equal(labels.first_outside(np.array(values)), outside)

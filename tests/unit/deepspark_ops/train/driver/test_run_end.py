@@ -53,6 +53,6 @@ def test_a_run_without_a_result_says_why(
 def test_weights_that_a_search_did_not_change_have_a_remedy_of_its_own(tmp_path: Path) -> None:
     config = TrainConfig(solver=tmp_path / "s", run_dir=tmp_path / "r")
     assert unchanged_text(config, max_iter=40) == UNCHANGED
-    told = unchanged_text(config.model_copy(update={"strategy": "lbfgs"}), max_iter=40)
-    assert "the first line search of lbfgs did not end within max_iter=40" in told
-    assert "raise max_iter" in told
+    text = unchanged_text(config.model_copy(update={"strategy": "lbfgs"}), max_iter=40)
+    assert "the first line search of lbfgs did not end within max_iter=40" in text
+    assert "raise max_iter" in text

@@ -50,9 +50,9 @@ class FakeRun:
 @pytest.fixture
 def signals() -> Iterator[RunSignals]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    old_handlers = [signal.signal(number, signal.SIG_DFL) for number in numbers]
     yield RunSignals()
-    for number, handler in zip(numbers, before, strict=True):
+    for number, handler in zip(numbers, old_handlers, strict=True):
         signal.signal(number, handler)
 
 
@@ -68,8 +68,8 @@ def test_tasks_of_lost_workers_do_not_keep_a_run_that_is_done(
 ) -> None:
     monkeypatch.setattr(run_signals, "LAST_TASKS_S", 0.0)
     run = FakeRun({})
-    done = replace(STATUS, finished=True, live_workers=live_workers)
-    assert watch_run(lambda: done, run.is_busy, run, signals, lambda: "") == done  # type: ignore[arg-type]
+    finished = replace(STATUS, finished=True, live_workers=live_workers)
+    assert watch_run(lambda: finished, run.is_busy, run, signals, lambda: "") == finished  # type: ignore[arg-type]
     assert run.looks == looks
 
 

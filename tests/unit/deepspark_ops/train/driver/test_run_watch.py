@@ -128,12 +128,12 @@ def test_a_removed_events_file_is_told_and_begun_anew(watch, tmp_path, caplog, i
     append_event(path, make_event("loss", clock=7, worker=1, loss=0.125))
     watch.step(lambda: status(acknowledged=7))
     watch.step(lambda: status(acknowledged=7))
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) == 1
-    assert "was removed or replaced: what it told of the run before is lost, the run goes on" in told[0]
-    found = list(read_events(path))
-    assert [event.data["max_iter"] for event in found if event.kind == "stage"] == [90]
-    assert [event.clock for event in found if event.kind == "loss"] == ([6, 7] if is_replaced else [7])
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "was removed or replaced: what it told of the run before is lost, the run goes on" in warnings[0]
+    events = list(read_events(path))
+    assert [event.data["max_iter"] for event in events if event.kind == "stage"] == [90]
+    assert [event.clock for event in events if event.kind == "loss"] == ([6, 7] if is_replaced else [7])
 
 
 @pytest.mark.parametrize(("ending", "error"), [("refused", ConfigError), ("failed", TrainingFailed)])
@@ -159,8 +159,8 @@ def test_a_worker_that_did_not_come_back_is_told_at_the_end(watch, tmp_path, cap
         text.format(0),
         text.format(2),
     ]
-    told = [record for record in caplog.records if "did not come back" in record.getMessage()]
-    assert [record.levelno for record in told] == [logging.WARNING] * 2
+    warnings = [record for record in caplog.records if "did not come back" in record.getMessage()]
+    assert [record.levelno for record in warnings] == [logging.WARNING] * 2
 
 
 def test_failure_of_the_exchange_ends_the_run(watch) -> None:
@@ -215,8 +215,8 @@ def test_throughput_counts_from_when_all_workers_have_returned_minibatches() -> 
     rate = Throughput(images_per_step=10)
     rate.see(110.0, 50, has_all=False)
     assert rate.images_per_s() is None
-    for now, done in ((110.2, 100), (120.0, 150), (120.2, 200)):
-        rate.see(now, done)
+    for now, acknowledged in ((110.2, 100), (120.0, 150), (120.2, 200)):
+        rate.see(now, acknowledged)
     assert rate.images_per_s() == pytest.approx(100.0)
     short = Throughput(images_per_step=10)
     short.see(110.0, 50, has_all=False)

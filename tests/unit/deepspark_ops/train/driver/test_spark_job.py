@@ -36,8 +36,8 @@ def test_local_masters_get_a_slot_per_worker_and_their_tries(master: str, expect
 @pytest.mark.slow  # starts processes
 def test_driver_starts_without_tensorflow(engine: str, absent: list[str]) -> None:
     code = f"import sys, deepspark_ops.train.driver.{engine}_job; print([name in sys.modules for name in {absent}])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([False] * len(absent))
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.strip() == str([False] * len(absent))
 
 
 def test_a_job_that_hangs_in_a_stopped_application_ends_with_the_reason(

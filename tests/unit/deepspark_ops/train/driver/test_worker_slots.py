@@ -23,12 +23,12 @@ class Run:
 
     def go(self, seconds: float, slots: Slots | None) -> list[tuple[float, str]]:
         """Return (second, text) of what was told meanwhile."""
-        told, until = [], self.seconds + seconds
+        messages, until = [], self.seconds + seconds
         while self.seconds < until:
             self.seconds += 0.5
             if text := self.watch.look(lambda: self._slots(slots)):
-                told.append((self.seconds, text))
-        return told
+                messages.append((self.seconds, text))
+        return messages
 
     def _slots(self, slots: Slots | None) -> Slots | None:
         self.looks += 1

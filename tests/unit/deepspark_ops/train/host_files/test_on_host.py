@@ -88,16 +88,16 @@ def test_a_host_without_the_data_reads_the_drivers_and_goes_on_with_the_version_
 ) -> None:
     first = grow(30)
     config, run = start_of_run(tmp_path)
-    there = with_visible_data(config, run)
-    assert there.dataset == on_driver(tmp_path / "set")
-    assert set(noted_stamps(there, run)) == {"train", "test"}
-    before = images(tmp_path / "driver")
-    assert np.array_equal(images(there.dataset), before)
+    host_config = with_visible_data(config, run)
+    assert host_config.dataset == on_driver(tmp_path / "set")
+    assert set(noted_stamps(host_config, run)) == {"train", "test"}
+    old_images = images(tmp_path / "driver")
+    assert np.array_equal(images(host_config.dataset), old_images)
     grow(40)  # the driver's dataset has another version now
-    there = with_visible_data(config, run)
-    assert there.dataset == on_driver(tmp_path / "set" / "versions" / first.removeprefix("sha256:")[:12])
+    host_config = with_visible_data(config, run)
+    assert host_config.dataset == on_driver(tmp_path / "set" / "versions" / first.removeprefix("sha256:")[:12])
     shutil.rmtree(tmp_path / "copies")
-    assert np.array_equal(images(there.dataset), before)
+    assert np.array_equal(images(host_config.dataset), old_images)
     shutil.rmtree(tmp_path / "driver" / "versions")
     with pytest.raises(DataError, match="was replaced while the run reads it"):
         noted_stamps(with_visible_data(config, run), run)

@@ -65,10 +65,10 @@ def test_a_version_with_other_options_is_kept_too_and_not_missed_when_it_is_gone
     config = TrainConfig(solver="s", run_dir=run.root, dataset=tmp_path / "set")
     note_dataset(config, run)
     grown(40, full=True, gray=True)
-    kept = with_its_version(config, run).dataset
-    assert version_digest(kept) == first
-    verify_dataset(kept, lambda _: None)
-    shutil.rmtree(kept)
+    kept_version = with_its_version(config, run).dataset
+    assert version_digest(kept_version) == first
+    verify_dataset(kept_version, lambda _: None)
+    shutil.rmtree(kept_version)
     assert with_its_version(config, run) == config
     run.dataset.write_text("[")
     assert with_its_version(config, run) == config
@@ -85,8 +85,8 @@ def test_a_worker_that_starts_again_does_not_read_another_dataset(tmp_path, grow
     stamps = noted_stamps(config, run)
     assert set(stamps) == {"train", "test"}
     grown(40)  # the version before is kept
-    kept = with_its_version(config, run)
-    assert noted_stamps(kept, run) == stamps
-    assert shard_stamps(kept.dataset / "train") == stamps["train"]
+    kept_config = with_its_version(config, run)
+    assert noted_stamps(kept_config, run) == stamps
+    assert shard_stamps(kept_config.dataset / "train") == stamps["train"]
     with pytest.raises(DataError, match=r"set: was replaced while the run reads it, and its version sha256:"):
         noted_stamps(config, run)

@@ -28,12 +28,12 @@ SOLVER = 'net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" max_iter: 50 test
 @pytest.fixture
 def dataset(store, tmp_path) -> StorePath:
     (store / "b").mkdir()
-    there = data_path("s3://b/set")
+    store_folder = data_path("s3://b/set")
     source = write_images(tmp_path / "d", 50)
-    ingest(IngestConfig(source=source, output=there, test_fraction=0.1, samples_per_shard=4), tmp_path / "work")
+    ingest(IngestConfig(source=source, output=store_folder, test_fraction=0.1, samples_per_shard=4), tmp_path / "work")
     (tmp_path / "net.prototxt").write_text(NET)
     (tmp_path / "solver.prototxt").write_text(SOLVER)
-    return there
+    return store_folder
 
 
 def prepared(dataset: StorePath, tmp_path, shards_of_room: float, **fields: object):
@@ -42,46 +42,48 @@ def prepared(dataset: StorePath, tmp_path, shards_of_room: float, **fields: obje
     room = int(shards_of_room * max(shard.n_bytes for shard in train.shards)) + test.n_bytes
     values = {"solver": tmp_path / "solver.prototxt", "dataset": dataset, "run_dir": tmp_path / "run", "n_workers": 2}
     copies = {"staging_folder": tmp_path / "copies", "staging_size": room}
-    found = prepare_run(TrainConfig(**{**values, **copies, **fields}))
-    found.run.binding.close()
-    return found, train
+    run_setup = prepare_run(TrainConfig(**{**values, **copies, **fields}))
+    run_setup.run.binding.close()
+    return run_setup, train
 
 
 def test_the_cost_of_little_room_is_told_and_few_shards_are_mixed(dataset, tmp_path):
-    found, train = prepared(dataset, tmp_path, 7.2)
-    order = found.orders["train"]
+    run_setup, train = prepared(dataset, tmp_path, 7.2)
+    order = run_setup.orders["train"]
     assert (order.order, order.mixed_shards) == ("shuffled", 3)
-    (note,) = [text for text in found.notes if "staging_size" in text]
+    (note,) = [text for text in run_setup.notes if "staging_size" in text]
     epochs = 50 * 4 / train.n_samples
     assert f"the training set in s3://b/set has {train.n_bytes / 2**10:.1f} KiB in {len(train.shards)} shards" in note
     assert f"{epochs * train.n_bytes / 2**10:.1f} KiB in the {epochs:.3g} epochs of this run" in note
     assert "mixes the samples of 3 shards at a time" in note
     assert "workers on one host" not in note
     (enough,) = re.findall("staging_size=([0-9]+MiB)", note)
-    again, _ = prepared(dataset, tmp_path, 7.2, staging_size=enough)
-    assert again.orders["train"].mixed_shards == 0
-    assert not [text for text in again.notes if "staging_size" in text]
+    roomy_setup, _ = prepared(dataset, tmp_path, 7.2, staging_size=enough)
+    assert roomy_setup.orders["train"].mixed_shards == 0
+    assert not [text for text in roomy_setup.notes if "staging_size" in text]
     n_shards = len(train.shards) + len(read_manifest(DatasetPaths(dataset).split("test")).shards)
     run = load_run(tmp_path / "run")
-    said = f"fetched from s3://b/set: 3.0 MiB in {3 * n_shards} copies of shards, each of {n_shards} shards 3 times"
-    assert fetched_text(run, 3 * n_shards, 3 * 2**20).startswith(said)
+    message_start = (
+        f"fetched from s3://b/set: 3.0 MiB in {3 * n_shards} copies of shards, each of {n_shards} shards 3 times"
+    )
+    assert fetched_text(run, 3 * n_shards, 3 * 2**20).startswith(message_start)
 
 
 @pytest.mark.parametrize(("master", "mixed_shards"), [("local[2]", 0), ("yarn", 3)])
 def test_hosts_of_a_cluster_may_read_copies_of_the_drivers_dataset(dataset, tmp_path, master, mixed_shards):
     local, source = tmp_path / "set", tmp_path / "d" / "list.txt"
     ingest(IngestConfig(source=source, output=local, test_fraction=0.1, samples_per_shard=4), tmp_path / "work2")
-    found, _ = prepared(local, tmp_path, 7.2, master=master)
-    assert found.orders["train"].mixed_shards == mixed_shards
-    assert len([text for text in found.notes if "each host that reads copies" in text]) == (mixed_shards > 0)
-    again, _ = prepared(local, tmp_path, 7.2, master=master, staging_size="1GiB")
-    assert again.orders["train"].mixed_shards == 0
+    run_setup, _ = prepared(local, tmp_path, 7.2, master=master)
+    assert run_setup.orders["train"].mixed_shards == mixed_shards
+    assert len([text for text in run_setup.notes if "each host that reads copies" in text]) == (mixed_shards > 0)
+    roomy_setup, _ = prepared(local, tmp_path, 7.2, master=master, staging_size="1GiB")
+    assert roomy_setup.orders["train"].mixed_shards == 0
 
 
 def test_two_workers_need_more_than_a_shard_each_and_file_order_has_no_groups(dataset, tmp_path):
-    found, _ = prepared(dataset, tmp_path, 1.5)
-    assert found.orders["train"].mixed_shards == 1
-    assert any("2 workers on one host may need" in text for text in found.notes)
-    found, _ = prepared(dataset, tmp_path, 7.2, order="file")
-    assert found.orders["train"].mixed_shards == 0
-    assert any("about once per epoch" in text and "mixes" not in text for text in found.notes)
+    run_setup, _ = prepared(dataset, tmp_path, 1.5)
+    assert run_setup.orders["train"].mixed_shards == 1
+    assert any("2 workers on one host may need" in text for text in run_setup.notes)
+    run_setup, _ = prepared(dataset, tmp_path, 7.2, order="file")
+    assert run_setup.orders["train"].mixed_shards == 0
+    assert any("about once per epoch" in text and "mixes" not in text for text in run_setup.notes)

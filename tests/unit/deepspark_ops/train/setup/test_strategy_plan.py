@@ -26,18 +26,18 @@ def plan_of_fields(**fields: Any) -> StrategyPlan:
 
 def test_options_reach_the_strategy_as_text_and_as_a_mapping() -> None:
     for options in ("push_scale: 0.5 count_own: true", {"push_scale": 0.5, "count_own": True}):
-        found = plan_of_fields(strategy="staleness", strategy_options=options)
-        assert found.options == {"push_scale": 0.5, "count_own": True}
-        assert found.running.progress_per_step(4) == 0.125  # 0.5 / (1 + 3 pushes of others)
+        plan = plan_of_fields(strategy="staleness", strategy_options=options)
+        assert plan.options == {"push_scale": 0.5, "count_own": True}
+        assert plan.running.progress_per_step(4) == 0.125  # 0.5 / (1 + 3 pushes of others)
 
 
 def test_deepsparks_file_decides_period_and_rate() -> None:
     text = "period: 50 moving_rate: 0.1 decay_rate: 0.5 decay_step: 1000"
-    found = plan_of_fields(strategy="deepspark", strategy_options=text)
-    assert (found.comm_period, found.moving_rate) == (50, 0.1)
-    assert found.options == {"decay_rate": 0.5, "decay_step": 20}
+    plan = plan_of_fields(strategy="deepspark", strategy_options=text)
+    assert (plan.comm_period, plan.moving_rate) == (50, 0.1)
+    assert plan.options == {"decay_rate": 0.5, "decay_step": 20}
     same = plan_of_fields(strategy="deepspark", strategy_options=text, comm_period=50, moving_rate=0.1)
-    assert same == found
+    assert same == plan
 
 
 def test_only_elastic_strategies_compute_while_they_exchange() -> None:
@@ -47,21 +47,21 @@ def test_only_elastic_strategies_compute_while_they_exchange() -> None:
 
 
 def test_schedules_are_taken_apart() -> None:
-    found = plan_of_fields(comm_period="1@0 10@2000", moving_rate="0.2@0 0.1@500")
-    assert found.comm_period == ((0, 1.0), (2000, 10.0))
-    assert (found.moving_rate, found.moving_rates) == (0.2, ((0, 0.2), (500, 0.1)))
+    plan = plan_of_fields(comm_period="1@0 10@2000", moving_rate="0.2@0 0.1@500")
+    assert plan.comm_period == ((0, 1.0), (2000, 10.0))
+    assert (plan.moving_rate, plan.moving_rates) == (0.2, ((0, 0.2), (500, 0.1)))
     (warning,) = plan_of_fields(moving_rate="0.2@0 0.6@500").warnings
     assert "moving_rate=0.6 is above 0.5" in warning
 
 
 def test_loss_budget_keeps_the_first_period() -> None:
-    found = plan_of_fields(strategy="deepspark", strategy_options="period: 50 moving_rate: 0.1 loss_budget: true")
-    assert (found.comm_period, found.running.loss_budget) == (50, True)
+    plan = plan_of_fields(strategy="deepspark", strategy_options="period: 50 moving_rate: 0.1 loss_budget: true")
+    assert (plan.comm_period, plan.running.loss_budget) == (50, True)
 
 
 def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:
-    found = plan_of_fields(strategy="sync", n_workers=1, comm_period=7)
-    assert (found.running.name, found.comm_period) == ("single_worker", 7)
+    plan = plan_of_fields(strategy="sync", n_workers=1, comm_period=7)
+    assert (plan.running.name, plan.comm_period) == ("single_worker", 7)
     assert plan_of_fields(strategy="sync").comm_period == 1
 
 
@@ -142,10 +142,10 @@ def test_auto_is_the_strategy_that_was_measured_as_the_fastest(tmp_path: Path) -
     with measured_table(tmp_path, rows):
         for master, name in (("local[*]", "sync"), ("spark://host:7077", "easgd")):
             config = make_config(strategy="auto", master=master)
-            found, reason = with_strategy(config)
-            assert (found.strategy, plan_strategy(config).running.name) == (name, name)
+            chosen, reason = with_strategy(config)
+            assert (chosen.strategy, plan_strategy(config).running.name) == (name, name)
             assert reason.startswith(f"strategy {name}: 4 workers that ")
-            assert with_strategy(found) == (found, "")
+            assert with_strategy(chosen) == (chosen, "")
 
 
 def test_auto_takes_one_that_can_what_is_asked_for() -> None:
@@ -163,9 +163,9 @@ def test_with_one_worker_every_strategy_but_lbfgs_is_the_same_training() -> None
     assert sorted(by_identity.values(), key=len) == [
         ["lbfgs"], [AUTO, *(name for name in strategy_names() if name != "lbfgs")]
     ]  # fmt: skip
-    own = make_config(strategy="easgd", n_workers=1, moving_rate=0.3)
+    own_config = make_config(strategy="easgd", n_workers=1, moving_rate=0.3)
     options = make_config(strategy="staleness", n_workers=1, strategy_options="push_scale: 0.5")
-    assert training_identity(own) == training_identity(options)
+    assert training_identity(own_config) == training_identity(options)
 
 
 @pytest.mark.parametrize(

@@ -16,21 +16,21 @@ from tests.unit.deepspark_ops.train.snapshots.test_snapshot import N_PARAMS, NET
 N_CASES = 120
 
 
-def damage(whole: bytes, rng: np.random.Generator) -> bytes:
+def damage(content: bytes, rng: np.random.Generator) -> bytes:
     """Return the file with a byte or a bit changed, a stretch overwritten, or its end missing."""
     kind = rng.integers(4)
-    at = int(rng.integers(len(whole)))
-    found = bytearray(whole)
+    at = int(rng.integers(len(content)))
+    damaged = bytearray(content)
     if kind == 0:
-        found[at] = int(rng.integers(256))
+        damaged[at] = int(rng.integers(256))
     elif kind == 1:
-        found[at] ^= 1 << int(rng.integers(8))
+        damaged[at] ^= 1 << int(rng.integers(8))
     elif kind == 2:
         length = int(rng.integers(1, 64))
-        found[at : at + length] = rng.bytes(len(found[at : at + length]))
+        damaged[at : at + length] = rng.bytes(len(damaged[at : at + length]))
     else:
-        del found[at:]
-    return bytes(found)
+        del damaged[at:]
+    return bytes(damaged)
 
 
 def test_a_damaged_state_is_refused_with_an_error_of_our_own_or_is_what_was_written(tmp_path: Path) -> None:
@@ -38,18 +38,18 @@ def test_a_damaged_state_is_refused_with_an_error_of_our_own_or_is_what_was_writ
     write_caffemodel(tmp_path / "w", NET, np.ones(N_PARAMS, np.float32))
     saved = RunState(1, 0, N_PARAMS, 5, "w", (0, 2), {"train": {"epoch": 3}}, 2)
     write_run_state(path, saved, {0: worker_state(0), 2: worker_state(2)})
-    whole = path.read_bytes()
+    content = path.read_bytes()
     refused, foreign = 0, []
     for case in range(N_CASES):
-        path.write_bytes(damage(whole, np.random.default_rng(case)))
+        path.write_bytes(damage(content, np.random.default_rng(case)))
         try:
             state = read_run_state(path)
             load_center(path, state, NET)
-            own = read_worker_state(path, 2)
-            assert own is not None
+            read_state = read_worker_state(path, 2)
+            assert read_state is not None
             assert state == saved
-            assert np.array_equal(own.history, worker_state(2).history)
-            assert np.array_equal(own.layer_state["lstm/h"], worker_state(2).layer_state["lstm/h"])
+            assert np.array_equal(read_state.history, worker_state(2).history)
+            assert np.array_equal(read_state.layer_state["lstm/h"], worker_state(2).layer_state["lstm/h"])
         except (ConfigError, DataError, CaffeImportError):
             refused += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, the test names it

@@ -67,8 +67,8 @@ def gather(
     for worker, state in workers.items():
         metas[worker], arrays = state.to_parts()
         write_state(folder / f"worker_{worker}.npz", arrays)
-    found = {"iteration": iteration, "applied": applied, "workers": metas, "leases": {"train": {"epoch": 3}}}
-    (folder / "complete.json").write_text(json.dumps(found))
+    fields = {"iteration": iteration, "applied": applied, "workers": metas, "leases": {"train": {"epoch": 3}}}
+    (folder / "complete.json").write_text(json.dumps(fields))
     counts = [] if server is None else server.counts.tolist()
     name = "easgd" if server is None else server.strategy
     (folder / "server.json").write_text(json.dumps({"applied": applied, "strategy": name, "counts": counts}))
@@ -91,16 +91,16 @@ def test_assembled_snapshot_can_be_gone_on_from(tmp_path: Path) -> None:
     assert snapshot.weights.name == "two_iter_12.caffemodel"
     assert not (paths.work / "pending" / "iter_12").exists()
 
-    found = last_state(paths)
-    assert found == snapshot.state
-    state = read_run_state(found)
+    state_path = last_state(paths)
+    assert state_path == snapshot.state
+    state = read_run_state(state_path)
     assert state == RunState(12, 2, N_PARAMS, 5, "two_iter_12.caffemodel", (1, 3), {"train": {"epoch": 3}}, 2)
-    assert load_center(found, state, NET).tolist() == center.tolist()
-    own = read_worker_state(found, 3)
-    assert own is not None
-    assert own.history.tolist() == worker_state(3).history.tolist()
-    assert own.layer_state["lstm/h"].tolist() == [[3.0] * 3] * 2
-    assert own.updates == 13
+    assert load_center(state_path, state, NET).tolist() == center.tolist()
+    worker = read_worker_state(state_path, 3)
+    assert worker is not None
+    assert worker.history.tolist() == worker_state(3).history.tolist()
+    assert worker.layer_state["lstm/h"].tolist() == [[3.0] * 3] * 2
+    assert worker.updates == 13
 
 
 def test_solverstate_holds_the_history_of_the_lowest_live_worker(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_solverstate_counts_the_rate_steps_of_the_last_update(tmp_path: Path) ->
 def test_other_number_of_workers_takes_saved_states_in_turn(tmp_path: Path) -> None:
     path = tmp_path / "s_iter_1.state.h5"
     write_run_state(path, RunState(1, 0, N_PARAMS, 5, workers=(0, 2)), {0: worker_state(0), 2: worker_state(2)})
-    taken = [read_worker_state(path, worker).updates for worker in range(5)]
-    assert taken == [10, 12, 12, 12, 10]  # 0 and 2 their own; 1, 3, 4 by worker mod 2: second, second, first
+    n_updates = [read_worker_state(path, worker).updates for worker in range(5)]
+    assert n_updates == [10, 12, 12, 12, 10]  # 0 and 2 their own; 1, 3, 4 by worker mod 2: second, second, first
 
 
 def test_state_without_workers_begins_with_nothing(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_a_snapshot_holds_the_states_of_two_workers_at_a_time(tmp_path: Path, sn
         tracemalloc.stop()
     assert peak < 2.5 * state_bytes
     for worker, state in states.items():
-        own = read_worker_state(snapshot.state, worker)
-        assert own is not None
-        np.testing.assert_array_equal(own.history, state.history)
+        read_state = read_worker_state(snapshot.state, worker)
+        assert read_state is not None
+        np.testing.assert_array_equal(read_state.history, state.history)
     blobs = read_solverstate(snapshot.solverstate).history
     np.testing.assert_array_equal(np.concatenate([blob.ravel() for blob in blobs]), states[0].history.ravel())
 
@@ -173,10 +173,10 @@ def test_the_history_of_the_center_is_in_the_file_once(tmp_path: Path) -> None:
     with h5py.File(path) as file:
         assert file["workers/0/history"] == file["workers/1/history"] == file["workers/2/history"]
     for worker in range(3):
-        own = read_worker_state(path, worker)
-        assert own is not None
-        assert own.history.tolist() == [history.tolist()]
-        assert own.updates == 10 + worker
+        read_state = read_worker_state(path, worker)
+        assert read_state is not None
+        assert read_state.history.tolist() == [history.tolist()]
+        assert read_state.updates == 10 + worker
 
 
 def test_hdf5_format_names_both_files_by_suffix(tmp_path: Path) -> None:
@@ -208,10 +208,10 @@ def test_a_center_that_has_taken_no_exchange_yet_is_a_snapshot(tmp_path: Path) -
 
 def test_a_search_may_still_stand_at_its_start_before_the_last_snapshot(tmp_path: Path) -> None:
     center = np.ones(N_PARAMS, np.float32)
-    told = {"start_digest": vector_digest(center), "moves_late": True, "unchanged": "raise max_iter"}
+    search_fields = {"start_digest": vector_digest(center), "moves_late": True, "unchanged": "raise max_iter"}
     for iteration in (4, 8):
         gather(RunPaths(tmp_path), iteration, center, {0: worker_state(0)})
-    writer = writer_of(RunPaths(tmp_path), solver=replace(SOLVER, max_iter=8), **told)
+    writer = writer_of(RunPaths(tmp_path), solver=replace(SOLVER, max_iter=8), **search_fields)
     assert writer.assemble(4).state.is_file()
     with pytest.raises(TrainingFailed, match="raise max_iter"):
         writer.assemble(8)
@@ -240,15 +240,18 @@ def test_later_version_and_damage_are_named(tmp_path: Path) -> None:
 
 
 def test_what_a_stabiliser_knows_goes_into_the_snapshot_and_comes_out(tmp_path: Path) -> None:
-    paths, known = RunPaths(tmp_path), np.float32([40.0, 128.0, 95.5, 17.25])
+    paths, curvatures = RunPaths(tmp_path), np.float32([40.0, 128.0, 95.5, 17.25])
     gather(
-        paths, 12, np.ones(N_PARAMS, np.float32), {0: replace(worker_state(0), stabiliser=known), 1: worker_state(1)}
+        paths,
+        12,
+        np.ones(N_PARAMS, np.float32),
+        {0: replace(worker_state(0), stabiliser=curvatures), 1: worker_state(1)},
     )
     path = writer_of(paths).assemble(12).state
     first, second = (read_worker_state(path, worker) for worker in (0, 1))
     assert first is not None
     assert second is not None
-    np.testing.assert_array_equal(first.stabiliser, known)
+    np.testing.assert_array_equal(first.stabiliser, curvatures)
     assert second.stabiliser is None
     with h5py.File(path, "r+") as file:
         file["workers/0/stabiliser"][2] = 1.0
@@ -261,8 +264,8 @@ def test_a_loss_scale_goes_into_the_snapshot_and_comes_out(tmp_path: Path) -> No
     scaled = replace(worker_state(0), loss_scale=LossScale(0.25, 1999))
     gather(paths, 12, np.ones(N_PARAMS, np.float32), {0: scaled, 1: worker_state(1)})
     path = writer_of(paths).assemble(12).state
-    found = [read_worker_state(path, worker) for worker in (0, 1)]
-    assert [state and state.loss_scale for state in found] == [LossScale(0.25, 1999), None]
+    states = [read_worker_state(path, worker) for worker in (0, 1)]
+    assert [state and state.loss_scale for state in states] == [LossScale(0.25, 1999), None]
     with h5py.File(path, "r+") as file:
         file["workers/0"].attrs["good_steps"] = 1998
     with pytest.raises(DataError, match="its checksum is another one"):
@@ -274,9 +277,9 @@ def test_a_state_of_version_4_is_read(tmp_path: Path) -> None:
     write_run_state(path, RunState(1, 0, N_PARAMS, 5, workers=(1,)), {1: worker_state(1)})
     with h5py.File(path, "r+") as file:
         file.attrs["format_version"] = 4  # which had the same checksum of the same parts
-    own = read_worker_state(path, 1)
-    assert own is not None
-    assert (own.updates, own.loss_scale) == (11, None)
+    read_state = read_worker_state(path, 1)
+    assert read_state is not None
+    assert (read_state.updates, read_state.loss_scale) == (11, None)
 
 
 def test_what_the_server_keeps_beside_the_center_is_in_the_snapshot(tmp_path: Path) -> None:
@@ -284,11 +287,11 @@ def test_what_the_server_keeps_beside_the_center_is_in_the_snapshot(tmp_path: Pa
     vectors = np.arange(2 * N_PARAMS, dtype=np.float32).reshape(2, N_PARAMS)
     server = ServerState("softsync", np.uint64([3, 2]), vectors)
     gather(paths, 12, np.ones(N_PARAMS, np.float32), {0: worker_state(0)}, server=server)
-    found = read_server_state(writer_of(paths).assemble(12).state)
-    assert found is not None
-    assert found.strategy == "softsync"
-    assert found.counts.tolist() == [3, 2]
-    assert found.vectors.tolist() == vectors.tolist()
+    server_state = read_server_state(writer_of(paths).assemble(12).state)
+    assert server_state is not None
+    assert server_state.strategy == "softsync"
+    assert server_state.counts.tolist() == [3, 2]
+    assert server_state.vectors.tolist() == vectors.tolist()
     gather(paths, 16, np.ones(N_PARAMS, np.float32), {0: worker_state(0)})
     assert read_server_state(writer_of(paths).assemble(16).state) is None
 
@@ -297,12 +300,12 @@ def test_a_state_whose_texts_have_variable_length_is_read(tmp_path: Path) -> Non
     path = tmp_path / "s.state.h5"
     server = ServerState("softsync", np.uint64([3]), np.ones((1, N_PARAMS), np.float32))
     write_run_state(path, RunState(1, 0, N_PARAMS, 5, workers=(1,)), {1: worker_state(1)}, server)
-    found = read_server_state(texts_in_the_heap(path))
-    assert found is not None
-    assert found.strategy == "softsync"
-    own = read_worker_state(path, 1)
-    assert own is not None
-    assert list(own.layer_state) == ["lstm/h"]
+    server_state = read_server_state(texts_in_the_heap(path))
+    assert server_state is not None
+    assert server_state.strategy == "softsync"
+    read_state = read_worker_state(path, 1)
+    assert read_state is not None
+    assert list(read_state.layer_state) == ["lstm/h"]
 
 
 def test_a_snapshot_that_lost_what_the_server_kept_is_damaged(tmp_path: Path) -> None:
@@ -328,8 +331,8 @@ def test_a_state_of_version_2_is_read(tmp_path: Path) -> None:
         group["layer_state/0"] = worker_state(1).layer_state["lstm/h"]
         group["layer_state/0"].attrs["name"] = "lstm/h"
     assert read_run_state(path) == RunState(12, 2, N_PARAMS, 5, "w", (1,), {"train": {"epoch": 3}}, 2)
-    own = read_worker_state(path, 1)
-    assert own is not None
-    assert (own.updates, own.history.tolist()) == (11, worker_state(1).history.tolist())
-    assert own.layer_state["lstm/h"].tolist() == worker_state(1).layer_state["lstm/h"].tolist()
+    read_state = read_worker_state(path, 1)
+    assert read_state is not None
+    assert (read_state.updates, read_state.history.tolist()) == (11, worker_state(1).history.tolist())
+    assert read_state.layer_state["lstm/h"].tolist() == worker_state(1).layer_state["lstm/h"].tolist()
     assert read_server_state(path) is None

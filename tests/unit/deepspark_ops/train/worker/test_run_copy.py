@@ -29,20 +29,20 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_host_that_sees_the_runs_folder_uses_it(root: Path, tmp_path: Path) -> None:
-    given = settings(root)
-    assert with_folder_on_host(given, tmp_path / "executor") is given
+    run_settings = settings(root)
+    assert with_folder_on_host(run_settings, tmp_path / "executor") is run_settings
     assert with_folder_on_host({"work": "/nowhere"}, tmp_path / "executor") == {"work": "/nowhere"}
     assert not (tmp_path / "executor").exists()
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["no folder", "a folder of another run"])
 def test_another_host_gets_a_copy_with_its_own_paths(root: Path, tmp_path: Path, is_there: bool) -> None:
-    given = settings(root)
+    run_settings = settings(root)
     if is_there:
         write_mark(root / "work")
     else:
         root.rename(tmp_path / "elsewhere")
-    local = with_folder_on_host(given, tmp_path / "executor")
+    local = with_folder_on_host(run_settings, tmp_path / "executor")
     copy = Path(str(local["run_dir"]))
     assert copy.parent == tmp_path / "executor"
     assert (local["work"], local["n_workers"]) == (str(copy / "work"), 2)
@@ -55,13 +55,13 @@ def test_another_host_gets_a_copy_with_its_own_paths(root: Path, tmp_path: Path,
     assert (copy / "net.prototxt").read_text() == f'source: "{root}-data/train"\nmean_file: "{copy}/sources/mean"\n'
     assert (copy / "config.json").read_text() == f'{{"run_dir": "{root}", "placement": "{copy}/placement.txt"}}'
     assert (copy / "sources" / "mean").read_bytes() == f'"{root}/ is data'.encode()
-    assert with_folder_on_host(given, tmp_path / "executor") == local, "another worker of the executor"
+    assert with_folder_on_host(run_settings, tmp_path / "executor") == local, "another worker of the executor"
     assert [path for path in copy.rglob("*") if path.suffix == ".tmp"] == []
 
 
 def test_a_start_state_too_large_for_the_task_keeps_its_path(root: Path, tmp_path: Path) -> None:
-    given = settings(root)
-    files = {name: content for name, content in given["files"].items() if not name.endswith(".h5")}
+    run_settings = settings(root)
+    files = {name: content for name, content in run_settings["files"].items() if not name.endswith(".h5")}
     root.rename(tmp_path / "elsewhere")
-    local = with_folder_on_host({**given, "files": files}, tmp_path)
-    assert local["start_state"] == given["start_state"]
+    local = with_folder_on_host({**run_settings, "files": files}, tmp_path)
+    assert local["start_state"] == run_settings["start_state"]

@@ -92,7 +92,7 @@ def test_a_worker_that_was_given_up_joins_again_and_a_replaced_one_leaves_withou
 
 
 @pytest.mark.parametrize(
-    ("crash", "told"),
+    ("crash", "ending"),
     [
         (
             "os.kill(os.getpid(), signal.SIGBUS)",
@@ -101,7 +101,7 @@ def test_a_worker_that_was_given_up_joins_again_and_a_replaced_one_leaves_withou
         ("os.abort()", '"Aborted", a crash in compiled code, while it read dataset /data/digits'),
     ],
 )
-def test_a_process_that_a_crash_ended_says_so_by_the_next(crash: str, told: str, tmp_path: Path) -> None:
+def test_a_process_that_a_crash_ended_says_so_by_the_next(crash: str, ending: str, tmp_path: Path) -> None:
     code = (
         "import os, signal; from pathlib import Path; from deepspark_ops.train.worker.fault_file import *\n"
         f"work = Path({str(tmp_path / 'work')!r})\n"
@@ -113,7 +113,7 @@ def test_a_process_that_a_crash_ended_says_so_by_the_next(crash: str, told: str,
         note_start(tmp_path / "work", worker, 0)
     message = spark_task.run_in_task(plain, 0, 3, TaskGrant())["message"]
     assert message.startswith(
-        f"worker 0: its process ended 3 times without an exchange in between, the last one by {told}"
+        f"worker 0: its process ended 3 times without an exchange in between, the last one by {ending}"
     )
     assert (
         "its process was killed 3 times without an exchange in between"
@@ -128,8 +128,8 @@ def test_the_try_after_the_last_loads_nothing_and_says_given_up() -> None:
         "heavy = [name for name in ('tensorflow', 'numpy', 'h5py', 'caffe_import') if name in sys.modules]\n"
         "print(found['ending'], found['message'], heavy, sep='|')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    ending, message, loaded = done.stdout.strip().split("|")
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ending, message, loaded = completed.stdout.strip().split("|")
     assert (ending, loaded) == ("given_up", "[]")
     assert message.startswith(
         "worker 1: its process was killed 3 times without an exchange in between; where memory ran out, lower"
@@ -169,12 +169,12 @@ class RefusingLink:
 def test_a_worker_without_the_gpu_it_needs_is_refused_and_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     link = RefusingLink()
     monkeypatch.setattr(client, "connect", lambda _: link)
-    wanted = RunDevices(RequestedDevices("gpu", is_required=True))
-    plain = {**PLAIN, "devices": wanted.to_plain()}
-    found = spark_task.run_in_task(plain, 1, 0, TaskGrant())
-    assert found["ending"] == "refused"
-    assert found["message"].startswith("devices=gpu: Spark assigned the worker's task no GPU; ")
-    assert link.calls == ["join 1", f"worker_lost refused: {found['message']}", "leave", "close"]
+    requested = RunDevices(RequestedDevices("gpu", is_required=True))
+    plain = {**PLAIN, "devices": requested.to_plain()}
+    outcome = spark_task.run_in_task(plain, 1, 0, TaskGrant())
+    assert outcome["ending"] == "refused"
+    assert outcome["message"].startswith("devices=gpu: Spark assigned the worker's task no GPU; ")
+    assert link.calls == ["join 1", f"worker_lost refused: {outcome['message']}", "leave", "close"]
 
 
 @pytest.mark.parametrize(
@@ -218,5 +218,5 @@ plain["versions"] = versions_of_training()
 spark_task.run_in_task(plain, 0, 0, TaskGrant(("3", "1")))
 """
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
-    assert done.stdout.strip() == "3 PCI_BUS_ID"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert completed.stdout.strip() == "3 PCI_BUS_ID"

@@ -36,13 +36,13 @@ def channels_over(
     """Return the channels of a client's and a server's socket."""
     pair: tuple[Channel, Channel]
     if protection == "tls":
-        ours = wrap(client, client_context(), is_server=False)
-        theirs = wrap(server, server_context(certificate().pem), is_server=True)
-        shaking = threading.Thread(target=theirs.do_handshake)
+        client_socket = wrap(client, client_context(), is_server=False)
+        server_socket = wrap(server, server_context(certificate().pem), is_server=True)
+        shaking = threading.Thread(target=server_socket.do_handshake)
         shaking.start()
-        ours.do_handshake()
+        client_socket.do_handshake()
         shaking.join()
-        pair = TlsChannel(ours), TlsChannel(theirs)
+        pair = TlsChannel(client_socket), TlsChannel(server_socket)
     elif protection == "mac":
         pair = (
             MacChannel(client, send_key=KEYS[0], receive_key=KEYS[1]),

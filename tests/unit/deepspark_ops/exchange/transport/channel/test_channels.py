@@ -109,19 +109,19 @@ def test_the_other_sides_end_is_an_end(protection: Protection) -> None:
 @each_protection
 def test_close_wakes_the_thread_that_waits(protection: Protection) -> None:
     client, server = channels_over(protection, *tcp_pair())
-    found: list[object] = []
+    received: list[object] = []
 
     def wait() -> None:
         try:
-            found.append(server.receive(memoryview(bytearray(4))))
+            received.append(server.receive(memoryview(bytearray(4))))
         except OSError:
-            found.append(0)
+            received.append(0)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
     server.close()
     waiting.join(30)
-    assert found == [0]
+    assert received == [0]
     client.close()
 
 
@@ -142,9 +142,9 @@ def test_a_reason_arrives_though_the_other_side_still_sends(protection: Protecti
 
 def wire_records(*payloads: bytes, key: bytes = KEYS[0]) -> list[bytes]:
     """Return the records of these payloads as they go over the wire."""
-    ours, wire = socket.socketpair()
-    with closing(ours), closing(wire):
-        channel = MacChannel(ours, send_key=key, receive_key=KEYS[1])
+    local, wire = socket.socketpair()
+    with closing(local), closing(wire):
+        channel = MacChannel(local, send_key=key, receive_key=KEYS[1])
         records = []
         for payload in payloads:
             channel.send([memoryview(payload)])
@@ -158,11 +158,11 @@ def received_from(*records: bytes) -> bytes:
     Raises:
         OSError: It refuses one.
     """
-    ours, wire = socket.socketpair()
-    with closing(ours), closing(wire):
+    local, wire = socket.socketpair()
+    with closing(local), closing(wire):
         wire.sendall(b"".join(records))
         wire.shutdown(socket.SHUT_WR)
-        channel = MacChannel(ours, send_key=KEYS[1], receive_key=KEYS[0])
+        channel = MacChannel(local, send_key=KEYS[1], receive_key=KEYS[0])
         data, room = b"", bytearray(1 << 16)
         while got := channel.receive(memoryview(room)):
             data += room[:got]
@@ -198,9 +198,9 @@ def test_the_tag_is_the_one_that_the_format_says() -> None:
     ],
 )
 def test_records_out_of_turn_are_refused(records: tuple[bytes, ...]) -> None:
-    with pytest.raises(OSError, match="not what was sent") as found:
+    with pytest.raises(OSError, match="not what was sent") as refusal:
         received_from(*records)
-    assert found.value.errno == errno.EBADMSG
+    assert refusal.value.errno == errno.EBADMSG
 
 
 @pytest.mark.parametrize("at", range(len(FIRST)))
@@ -217,7 +217,7 @@ def test_no_byte_of_a_record_can_be_changed(at: int) -> None:
 @pytest.mark.parametrize("protection", ["mac", "tls"])
 @pytest.mark.parametrize("at", [0, 3, 10, 20])
 def test_what_is_changed_on_the_way_is_refused(protection: Protection, at: int) -> None:
-    (client, near), (far, server) = tcp_pair(), tcp_pair()
+    (client, client_relay), (server_relay, server) = tcp_pair(), tcp_pair()
 
     def relay(source: socket.socket, target: socket.socket, change: Callable[[bytearray], None]) -> None:
         with suppress(OSError):
@@ -233,23 +233,23 @@ def test_what_is_changed_on_the_way_is_refused(protection: Protection, at: int) 
             data[at] ^= 0x40
 
     threads = [
-        threading.Thread(target=relay, args=(near, far, change)),
-        threading.Thread(target=relay, args=(far, near, lambda data: None)),
+        threading.Thread(target=relay, args=(client_relay, server_relay, change)),
+        threading.Thread(target=relay, args=(server_relay, client_relay, lambda data: None)),
     ]
     with ExitStack() as stack:
-        for sock in (near, far):
+        for sock in (client_relay, server_relay):
             stack.enter_context(closing(sock))
         for thread in threads:
             thread.start()
             stack.callback(thread.join, 30)
-        ours, theirs = channels_over(protection, client, server)
-        for channel in (ours, theirs):
+        sender, receiver = channels_over(protection, client, server)
+        for channel in (sender, receiver):
             stack.callback(channel.close)
-        send_all(ours, b"before")
-        assert receive_all(theirs, 6) == b"before"
-        theirs.use_timeout(0.5)
+        send_all(sender, b"before")
+        assert receive_all(receiver, 6) == b"before"
+        receiver.use_timeout(0.5)
         change_next.set()
-        send_all(ours, b"a push of a worker's parameters")
+        send_all(sender, b"a push of a worker's parameters")
         # A length that has become longer is waited for.
         with pytest.raises(OSError, match=r"not what was sent|TLS: |temporarily unavailable|^$"):
-            receive_all(theirs, 6)
+            receive_all(receiver, 6)

@@ -24,13 +24,13 @@ def both(
     pair: tuple[socket.socket, socket.socket], server: Callable[[], object], client: Callable[[], object]
 ) -> list[DeepSparkError | None]:
     """Run both sides of a handshake; returns their errors, server's first."""
-    found: list[DeepSparkError | None] = [None, None]
+    errors: list[DeepSparkError | None] = [None, None]
 
     def attempt(i: int, side: Callable[[], object]) -> None:
         try:
             side()
         except DeepSparkError as error:
-            found[i] = error
+            errors[i] = error
             pair[1 - i].close()
 
     threads = [threading.Thread(target=attempt, args=(i, side)) for i, side in enumerate((server, client))]
@@ -38,17 +38,17 @@ def both(
         thread.start()
     for thread in threads:
         thread.join(60)
-    return found
+    return errors
 
 
 def greet(
     pair: tuple[socket.socket, socket.socket], secrets: tuple[bytes, bytes], runs: tuple[int, int] = (RUN, RUN)
 ) -> list[DeepSparkError | None]:
-    left, right = pair
+    server, right = pair
     return both(
         pair,
         lambda: greet_client(right, secret=secrets[0], run_id=runs[0], peer="client"),
-        lambda: greet_server(left, secret=secrets[1], run_id=runs[1], peer="server", timeout_s=30),
+        lambda: greet_server(server, secret=secrets[1], run_id=runs[1], peer="server", timeout_s=30),
     )
 
 
@@ -121,14 +121,16 @@ def encrypted(pair: tuple[socket.socket, socket.socket], certificate: RunCertifi
 
 
 def greet_by_tls(
-    pair: tuple[socket.socket, socket.socket], *, shown: RunCertificate, pinned: bytes, own: bytes
+    pair: tuple[socket.socket, socket.socket], *, shown: RunCertificate, pinned: bytes, own_digest: bytes
 ) -> list[DeepSparkError | None]:
     """Shake hands where the connection shows one certificate, the client expects one and the server has one."""
     client, server = encrypted(pair, shown)
     with closing(client), closing(server):
         return both(
             (client, server),
-            lambda: greet_client(server, secret=SECRET, run_id=RUN, peer="client", protection="tls", certificate=own),
+            lambda: greet_client(
+                server, secret=SECRET, run_id=RUN, peer="client", protection="tls", certificate=own_digest
+            ),
             lambda: greet_server(
                 client, secret=SECRET, run_id=RUN, peer="server", timeout_s=30, protection="tls", certificate=pinned
             ),
@@ -137,12 +139,12 @@ def greet_by_tls(
 
 def test_both_sides_accept_the_runs_certificate(pair: tuple[socket.socket, socket.socket]) -> None:
     run = certificate()
-    assert greet_by_tls(pair, shown=run, pinned=run.digest, own=run.digest) == [None, None]
+    assert greet_by_tls(pair, shown=run, pinned=run.digest, own_digest=run.digest) == [None, None]
 
 
 def test_a_relay_with_a_certificate_of_its_own_fails_at_the_client(pair: tuple[socket.socket, socket.socket]) -> None:
     run, relay = certificate(), make_certificate()
-    _, client = greet_by_tls(pair, shown=relay, pinned=run.digest, own=run.digest)
+    _, client = greet_by_tls(pair, shown=relay, pinned=run.digest, own_digest=run.digest)
     assert "server has another certificate than the run's" in str(client)
     assert isinstance(client, ProtocolError)
 
@@ -150,35 +152,35 @@ def test_a_relay_with_a_certificate_of_its_own_fails_at_the_client(pair: tuple[s
 def test_it_fails_at_the_server_too(pair: tuple[socket.socket, socket.socket]) -> None:
     """A client that takes the relay's certificate makes its proof over it: carried on, it convinces nobody."""
     run, relay = certificate(), make_certificate()
-    server, _ = greet_by_tls(pair, shown=relay, pinned=relay.digest, own=run.digest)
+    server, _ = greet_by_tls(pair, shown=relay, pinned=relay.digest, own_digest=run.digest)
     assert str(server) == "client: could not prove that it knows the run's secret; refused"
 
 
 def test_sides_that_protect_differently_do_not_agree(pair: tuple[socket.socket, socket.socket]) -> None:
-    left, right = pair
+    client_socket, right = pair
     server, _ = both(
         pair,
         lambda: greet_client(right, secret=SECRET, run_id=RUN, peer="client", protection="mac"),
-        lambda: greet_server(left, secret=SECRET, run_id=RUN, peer="server", timeout_s=30),
+        lambda: greet_server(client_socket, secret=SECRET, run_id=RUN, peer="server", timeout_s=30),
     )
     assert "could not prove" in str(server)
 
 
 def test_keys_are_of_one_connection_and_one_direction() -> None:
     nonces = [bytes([i]) * 32 for i in range(3)]
-    made = {
+    keys = {
         handshake._Shared(SECRET, RUN, server, client, "mac", b"").derive(purpose)
         for server, client in ((nonces[0], nonces[1]), (nonces[0], nonces[2]), (nonces[2], nonces[1]))
         for purpose in (b"worker", b"server", b"to worker", b"to server")
     }
-    assert len(made) == 12
+    assert len(keys) == 12
 
 
 def test_the_key_is_in_no_text() -> None:
-    made = certificate()
-    assert b"PRIVATE KEY" in made.pem
-    assert "PRIVATE" not in repr(made)
-    assert "PRIVATE" not in repr(ServerKeys(SECRET, "tls", made.digest, made.pem))
+    run_certificate = certificate()
+    assert b"PRIVATE KEY" in run_certificate.pem
+    assert "PRIVATE" not in repr(run_certificate)
+    assert "PRIVATE" not in repr(ServerKeys(SECRET, "tls", run_certificate.digest, run_certificate.pem))
 
 
 def test_the_two_directions_have_keys_that_the_other_side_expects(pair: tuple[socket.socket, socket.socket]) -> None:

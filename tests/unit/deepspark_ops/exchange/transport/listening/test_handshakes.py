@@ -24,36 +24,36 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pairs]:
 
 def dropped(pairs: Pairs) -> list[int]:
     """Return which connections have ended."""
-    found = []
-    for i, (_, theirs) in enumerate(pairs):
-        theirs.setblocking(False)
+    indices = []
+    for i, (_, client) in enumerate(pairs):
+        client.setblocking(False)
         try:
-            theirs.recv(1)
+            client.recv(1)
         except BlockingIOError:
             continue
-        found.append(i)
-    return found
+        indices.append(i)
+    return indices
 
 
 def test_the_oldest_of_an_address_with_too_many_is_dropped(pairs: Pairs) -> None:
     pending = PendingHandshakes()
-    for host, (ours, _) in zip(["b", "a", "a", "a", "a"], pairs, strict=False):
-        pending.enter(ours, host)
+    for host, (server, _) in zip(["b", "a", "a", "a", "a"], pairs, strict=False):
+        pending.enter(server, host)
     assert dropped(pairs) == [1]
 
 
 def test_where_all_places_are_taken_the_address_with_most_gives_one_up(pairs: Pairs) -> None:
     pending = PendingHandshakes()
-    for host, (ours, _) in zip(["b", "a", "c", "a", "d"], pairs, strict=False):
-        pending.enter(ours, host)
+    for host, (server, _) in zip(["b", "a", "c", "a", "d"], pairs, strict=False):
+        pending.enter(server, host)
     assert dropped(pairs) == [1]
 
 
 def test_what_is_authenticated_takes_no_place(pairs: Pairs) -> None:
     pending = PendingHandshakes()
-    for ours, _ in pairs:
-        pending.enter(ours, "a")
-        with pending.greeting(ours, "a:1"):
+    for server, _ in pairs:
+        pending.enter(server, "a")
+        with pending.greeting(server, "a:1"):
             pass
     assert dropped(pairs) == []
 

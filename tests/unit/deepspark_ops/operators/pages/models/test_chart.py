@@ -14,7 +14,7 @@ def of_rmse(number, value):
 
 def test_versions_that_are_judged_by_another_figure_are_left_out():
     chart = accuracy_chart([version(1, 0.5), of_rmse(2, 12.5), of_rmse(3, 7.0)])
-    assert [(one["version"], one["text"]) for one in chart["points"]] == [("v2", "12.5"), ("v3", "7")]
+    assert [(point["version"], point["text"]) for point in chart["points"]] == [("v2", "12.5"), ("v3", "7")]
     assert (chart["label"], chart["points"][0]["y"] < chart["points"][1]["y"]) == ("RMSE", True)
     assert column_name([version(1, 0.5)["judged"], of_rmse(2, 1.0)["judged"]]) == "judged by"
 
@@ -31,6 +31,9 @@ def test_higher_accuracy_is_drawn_higher_and_intervals_fill_the_height():
 def test_versions_without_figures_and_old_ones_are_left_out():
     unscored = {"version": "v0", "judged": None, "is_production": False}
     assert accuracy_chart([unscored, version(1, 0.5)]) is None
-    many = accuracy_chart([version(number, 0.5) for number in range(1, 101)])
-    assert [many["points"][0]["version"], many["points"][-1]["version"]] == [f"v{101 - VERSIONS_SHOWN}", "v100"]
-    assert len({point["y"] for point in many["points"]}) == 1  # all alike: no division by a range of nothing
+    chart_of_many = accuracy_chart([version(number, 0.5) for number in range(1, 101)])
+    assert [chart_of_many["points"][0]["version"], chart_of_many["points"][-1]["version"]] == [
+        f"v{101 - VERSIONS_SHOWN}",
+        "v100",
+    ]
+    assert len({point["y"] for point in chart_of_many["points"]}) == 1  # all alike: no division by a range of nothing

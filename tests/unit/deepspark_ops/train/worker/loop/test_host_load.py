@@ -96,9 +96,9 @@ def test_a_killed_worker_leaves_its_place(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_rates_are_bytes_by_seconds() -> None:
-    before, after = Counters(10.0, 1_000, 500), Counters(14.0, 9_000, 540)
-    assert rates(before, after) == {"network_bytes_per_s": 2_000.0, "disk_bytes_per_s": 10.0}
-    assert rates(Counters(10.0, 0, None), after) == {"network_bytes_per_s": 2_250.0}
+    old_counters, new_counters = Counters(10.0, 1_000, 500), Counters(14.0, 9_000, 540)
+    assert rates(old_counters, new_counters) == {"network_bytes_per_s": 2_000.0, "disk_bytes_per_s": 10.0}
+    assert rates(Counters(10.0, 0, None), new_counters) == {"network_bytes_per_s": 2_250.0}
 
 
 FAKE = """

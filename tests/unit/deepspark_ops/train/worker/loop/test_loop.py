@@ -120,7 +120,7 @@ class AtMostThree:
     """Gives at most three steps a call; test batches hold their number."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, int]] = []
+        self.requests: list[tuple[int, int]] = []
         self.ends_after: int | None = None
 
     def take(self, max_steps: int) -> tuple[Feeds, int]:
@@ -131,7 +131,7 @@ class AtMostThree:
         return {}, min(3, max_steps)
 
     def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
-        self.asked.append((net, ordinal))
+        self.requests.append((net, ordinal))
         for i in range(2):
             yield {"batch": np.full(7, 2 * ordinal + i, np.float32)}
 
@@ -332,7 +332,7 @@ def test_tests_run_before_their_step_on_the_own_parameters_and_once_more_at_the_
     assert [(event.clock, event.data["test_net"]) for event in evaluations] == [
         (0, 0), (0, 1), (3, 0), (3, 1), (6, 0), (6, 1),
     ]  # fmt: skip
-    assert bench.batches.asked == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    assert bench.batches.requests == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
     assert bench.model.tested == [0.0] * 4 + [3.0] * 4 + [6.0] * 4
     # Means over the two batches 2k and 2k + 1.
     assert [event.data["accuracy"] for event in evaluations[::2]] == pytest.approx([0.05, 0.25, 0.45])
@@ -368,8 +368,8 @@ def test_loss_that_is_not_finite_fails_and_is_not_pushed(tmp_path: Path) -> None
 
 def test_changes_of_the_loss_scale_are_notes_and_loss_lines_show_it(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(6), display=2)
-    begun, made = np.array([8, 8, 4, 4, 4, 8], np.float32), np.array([True, False, True, True, True, True])
-    bench.model.scales = StepScales(begun, made, np.append(begun, 8)[1:])
+    begun, are_updated = np.array([8, 8, 4, 4, 4, 8], np.float32), np.array([True, False, True, True, True, True])
+    bench.model.scales = StepScales(begun, are_updated, np.append(begun, 8)[1:])
     bench.run()
     assert [(event.clock, event.data["text"].split(":")[0]) for event in bench.events("note")] == [
         (1, "loss_scale 8 -> 4"),
@@ -443,12 +443,12 @@ def test_worker_says_which_period_it_wants_and_takes_the_agreed_one(tmp_path: Pa
 
 
 def test_waiting_for_others_is_no_cost_of_an_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, float]] = []
-    monkeypatch.setattr(AgreedPeriod, "observe", lambda self, **times: seen.append(times))
+    observed: list[dict[str, float]] = []
+    monkeypatch.setattr(AgreedPeriod, "observe", lambda self, **times: observed.append(times))
     bench = Bench(tmp_path, Schedule(30), comm_period=AgreedPeriod(3, 0.02))
     bench.link = InRounds(bench.link, 0)
     bench.run()
-    costs = sorted(times["exchange_s"] for times in seen if times["n_steps"])
+    costs = sorted(times["exchange_s"] for times in observed if times["n_steps"])
     assert len(costs) == 10
     assert 0.0 < costs[5] < 0.03
 
@@ -480,23 +480,23 @@ def test_an_overlapped_exchange_moves_what_the_worker_has_become_by_what_it_was(
     bench.link.pull()
     other = bench.exchange.link()
     other.join(1)
-    others = [other.pull()]
+    others_locals = [other.pull()]
     run = bench.model.run
 
-    def run_beside(**given: object) -> StepReport:
+    def run_beside(**arguments: object) -> StepReport:
         # The other worker meets the center once between two exchanges of the first.
         if loop._background is not None and loop._background._running is not None:
             loop._background._running.result()
-        others[0], _ = other.exchange(others[0])
-        return run(**given)  # type: ignore[arg-type]
+        others_locals[0], _ = other.exchange(others_locals[0])
+        return run(**arguments)  # type: ignore[arg-type]
 
     bench.model.run = run_beside  # type: ignore[method-assign]
     alpha = np.float32(bench.exchange.settings.alpha())
     # By hand: e of each period's end is applied to the next one's; the other worker never moves but by its own e.
-    center, beside, local, corrections = np.float32(0), np.float32(0), np.float32(0), []
+    center, other_local, local, corrections = np.float32(0), np.float32(0), np.float32(0), []
     for period in range(3):
-        e = alpha * (beside - center)
-        beside, center = beside - e, center + e
+        e = alpha * (other_local - center)
+        other_local, center = other_local - e, center + e
         local = np.float32(local + 4)
         if period:
             local = np.float32(local - corrections[-1])
@@ -561,9 +561,9 @@ def test_acknowledged_steps_are_at_the_center_at_all_times(tmp_path: Path, perio
     bench = Bench(tmp_path, Schedule(100), comm_period=period, overlaps=overlaps)
     run, behind = bench.model.run, []
 
-    def run_and_look(**given: object) -> StepReport:
+    def run_and_look(**arguments: object) -> StepReport:
         behind.append(bench.exchange.poll().acknowledged - float(bench.exchange.center.vector[0]))
-        return run(**given)  # type: ignore[arg-type]
+        return run(**arguments)  # type: ignore[arg-type]
 
     bench.model.run = run_and_look  # type: ignore[method-assign]
     bench.run()
@@ -587,9 +587,9 @@ def test_steps_of_a_period_that_no_exchange_ended_are_given_again(tmp_path: Path
     bench.model.nans = {25}
     with pytest.raises(TrainingFailed):
         bench.run()
-    done = int(bench.exchange.center.vector[0])
-    assert 0 < done < 25
-    assert bench.exchange.poll().acknowledged == done
+    n_done = int(bench.exchange.center.vector[0])
+    assert 0 < n_done < 25
+    assert bench.exchange.poll().acknowledged == n_done
 
 
 def test_large_outputs_of_a_test_are_a_file_and_a_summary(tmp_path: Path) -> None:
@@ -614,10 +614,10 @@ def test_a_run_that_is_stopped_early_saves_what_is_done(tmp_path: Path, overlaps
     bench = Bench(tmp_path, Schedule(1000, snapshot=500), comm_period=LossBudget(10), overlaps=overlaps)
     run = bench.model.run
 
-    def run_and_stop(**given: object) -> StepReport:
-        if given["step"] == 23:
+    def run_and_stop(**arguments: object) -> StepReport:
+        if arguments["step"] == 23:
             bench.exchange.coordinator.control("stop_early")
-        return run(**given)  # type: ignore[arg-type]
+        return run(**arguments)  # type: ignore[arg-type]
 
     bench.model.run = run_and_stop  # type: ignore[method-assign]
     bench.batches.take = lambda max_steps: ({}, 1)  # type: ignore[method-assign]
@@ -671,7 +671,7 @@ def test_momentum_comes_from_the_center_after_the_first_exchange(tmp_path: Path)
         pull = 0.5 * (local - center)
         local, center = local - pull, center + pull
         centers.append(center)
-    velocities = [(before - after) * 2 / 2 for before, after in pairwise(centers)]
+    velocities = [(old_center - new_center) * 2 / 2 for old_center, new_center in pairwise(centers)]
     mixed = [0.5 * 1 + 0.5 * velocity for velocity in velocities]
     assert [momentum for _, momentum in bench.model.momenta] == pytest.approx(mixed)
 
@@ -720,8 +720,8 @@ def test_statistics_of_steps_beside_an_exchange_are_handed_over_once(tmp_path: P
     batches = iter([(float(step), float(step % 5)) for step in range(12)])
 
     def run(*, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
-        own = [next(batches) for _ in range(n_steps)]
-        bench.model.value = np.float32(slow_moving_sums(tuple(bench.model.value.tolist()), own, 0.5))
+        own_batches = [next(batches) for _ in range(n_steps)]
+        bench.model.value = np.float32(slow_moving_sums(tuple(bench.model.value.tolist()), own_batches, 0.5))
         return StepReport(np.ones(n_steps, np.float32), np.ones(n_steps, np.float32))
 
     bench.model.run = run  # type: ignore[method-assign]
@@ -769,9 +769,9 @@ def test_parameters_that_are_not_finite_are_not_pushed(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(10), n_workers=2, most_new_starts=3)
     run = bench.model.run
 
-    def run_and_overflow(**given: Any) -> StepReport:
-        report = run(**given)
-        if given["step"] == 4:
+    def run_and_overflow(**arguments: Any) -> StepReport:
+        report = run(**arguments)
+        if arguments["step"] == 4:
             bench.model.value = np.array([np.inf], np.float32)
         return report
 

@@ -187,10 +187,10 @@ class FixedTime:
 def test_a_line_says_how_much_memory_the_process_holds(tmp_path: Path) -> None:
     progress, sent = progress_with(display=1)
     progress.step_done(0, 1.0)
-    before = resident_bytes()
+    old_bytes = resident_bytes()
     ballast = np.ones(1 << 23, np.float64)  # 64 MiB, each page written
     progress.show(0, report_of([1.0]), 0)
-    grown = sent[0].data["memory_bytes"] - before
+    grown = sent[0].data["memory_bytes"] - old_bytes
     assert ballast.nbytes * 0.9 < grown < ballast.nbytes * 1.5
     (tmp_path / "statm").write_text("100 7 3\n")
     assert resident_bytes(tmp_path / "statm") == 7 * os.sysconf("SC_PAGE_SIZE")

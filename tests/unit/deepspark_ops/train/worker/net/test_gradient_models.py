@@ -88,10 +88,12 @@ def test_delayed_gradients_are_compensated_as_in_the_slow_reference(tmp_path: Pa
             events.append(("step", slow))
 
     play([(0, 2), (1, 0), (1, 3), (0, 1)])
-    places, center = slow_dcasgd(initial.tolist(), targets.tolist(), events, compensation, (RATE, MOMENTUM, DECAY))
+    expected_locals, center = slow_dcasgd(
+        initial.tolist(), targets.tolist(), events, compensation, (RATE, MOMENTUM, DECAY)
+    )
     np.testing.assert_allclose(exchange.center.vector, center, rtol=1e-5, atol=1e-6)  # float32, 10 steps
-    for model, place in zip(models, places, strict=True):
-        np.testing.assert_allclose(model.local(), place, rtol=1e-5, atol=1e-6)
+    for model, expected_local in zip(models, expected_locals, strict=True):
+        np.testing.assert_allclose(model.local(), expected_local, rtol=1e-5, atol=1e-6)
 
 
 def test_a_pull_before_the_first_minibatch_leaves_the_first_push_the_first() -> None:

@@ -29,8 +29,8 @@ def test_one_cpu_is_left_to_tensorflow_and_needs_no_note() -> None:
     assert (ready.kind, ready.names, used.note) == ("cpu", (), None)
     event = devices_event(ready, used, clock=7, worker=2)
     assert format_event(event) == "worker 2: CPU, 1 thread"
-    told = {"text": "CPU, 1 thread", "device": "cpu", "gpus": [], "n_threads": 1}
-    assert event.data == told | {"host": gethostname()}
+    fields = {"text": "CPU, 1 thread", "device": "cpu", "gpus": [], "n_threads": 1}
+    assert event.data == fields | {"host": gethostname()}
 
 
 def test_a_worker_that_must_have_its_gpu_is_refused_without() -> None:
@@ -46,15 +46,15 @@ def test_a_worker_that_may_do_without_goes_on_with_the_cpu_and_says_why() -> Non
 
 
 def test_options_reach_the_devices_and_what_they_are_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    calls = []
 
-    def set_up(*given: Any, **options: Any) -> tf_devices.ReadyDevices:
-        asked.append((given, options))
+    def set_up(*arguments: Any, **options: Any) -> tf_devices.ReadyDevices:
+        calls.append((arguments, options))
         return tf_devices.ReadyDevices("gpu", ("/device:GPU:0", "/device:GPU:1"), "2 GPUs: H100; TensorFloat-32")
 
     monkeypatch.setattr(tf_devices, "set_up_devices", set_up)
     monkeypatch.setattr(tf_devices, "n_gpus_seen", lambda: 2)
     event = devices_event(*set_up_worker(GPUS, training_config(tf32=True), 2), clock=0, worker=1)
-    assert asked == [(("gpu", 2), {"n_threads": 3, "tf32": True})]
+    assert calls == [(("gpu", 2), {"n_threads": 3, "tf32": True})]
     assert format_event(event) == "worker 1: GPU 0, GPU 1, 3 threads (2 GPUs: H100; TensorFloat-32)"
     assert event.data["gpus"] == ["0", "1"]

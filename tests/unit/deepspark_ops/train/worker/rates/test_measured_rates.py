@@ -48,10 +48,10 @@ def slope(largest: float, seed: int = 0) -> Callable[[Vector], Vector]:
     """Return the steps on a slope whose own part has eigenvalues up to ``largest``; the others' part is far steeper."""
     rng = np.random.default_rng(seed)
     turned, _ = np.linalg.qr(rng.normal(size=(N_OWN, N_OWN)))
-    own = turned @ np.diag(np.linspace(0.1, 1.0, N_OWN) ** 2 * largest) @ turned.T
+    own_block = turned @ np.diag(np.linspace(0.1, 1.0, N_OWN) ** 2 * largest) @ turned.T
     hessian = np.zeros((N_OTHERS + N_OWN, N_OTHERS + N_OWN))
     hessian[:N_OTHERS, :N_OTHERS] = 1e4 * np.eye(N_OTHERS)
-    hessian[N_OTHERS:, N_OTHERS:] = own
+    hessian[N_OTHERS:, N_OTHERS:] = own_block
     hessian[:N_OTHERS, N_OTHERS:] = 3.0
     hessian[N_OTHERS:, :N_OTHERS] = 3.0
     lowest = rng.normal(size=N_OTHERS + N_OWN)
@@ -64,8 +64,8 @@ def measures(most: float = 4.0, **changes: Any) -> MeasuredRates:
 
 
 def factor(rates: MeasuredRates, rate: float = RATE, solver_rate: float = RATE / 10) -> float:
-    (found,) = rates.factors_at(rate, solver_rate)
-    return float(found)
+    (factors,) = rates.factors_at(rate, solver_rate)
+    return float(factors)
 
 
 PARAMS = np.linspace(-1, 1, N_OTHERS + N_OWN).astype(np.float32)
@@ -147,9 +147,9 @@ def test_the_factor_follows_the_rate_between_measurements() -> None:
 
 def test_each_group_has_the_curvature_of_its_own_blobs() -> None:
     """The others' part has a curvature of 10,000: their rate falls to the solver's own, the inner products' rises."""
-    others = (ParamEntry("conv", 0, 0, (N_OTHERS,)),)
+    other_blobs = (ParamEntry("conv", 0, 0, (N_OTHERS,)),)
     products = (ParamEntry("ip", 0, N_OTHERS, (N_OWN,)),)
-    groups = [RateGroup("other layers", others), RateGroup("inner products", products, 8.0)]
+    groups = [RateGroup("other layers", other_blobs), RateGroup("inner products", products, 8.0)]
     rates = MeasuredRates(groups, momentum=MOMENTUM)
     step_of = Mock(side_effect=slope(BEARS / 8))
     rates.measure(step_of, PARAMS)

@@ -15,9 +15,11 @@ from deepspark_ops.train.worker.rates.stabiliser import Stabiliser, StabiliserPl
 from tests.reference.easgd_growth import largest_growth
 
 MOMENTUM = 0.9
-OTHERS, FASTER = ParamEntry("conv", 0, 0, (3,)), ParamEntry("ip", 0, 3, (4,))
-GROUPS = (RateGroup("other layers", (OTHERS,)), RateGroup("inner products", (FASTER,), 8.0))
-PLAN = StabiliserPlan(n_workers=8, blobs=(OTHERS, FASTER), groups=GROUPS, momentum=MOMENTUM, momentum_from_center=0.5)
+OTHER_BLOB, FASTER = ParamEntry("conv", 0, 0, (3,)), ParamEntry("ip", 0, 3, (4,))
+GROUPS = (RateGroup("other layers", (OTHER_BLOB,)), RateGroup("inner products", (FASTER,), 8.0))
+PLAN = StabiliserPlan(
+    n_workers=8, blobs=(OTHER_BLOB, FASTER), groups=GROUPS, momentum=MOMENTUM, momentum_from_center=0.5
+)
 SOLVER_RATE = 0.004
 
 
@@ -26,12 +28,12 @@ class Slope:
 
     def __init__(self, curvatures: Vector) -> None:
         self.curvatures = curvatures
-        self.place = np.ones(len(curvatures), np.float32)
+        self.point = np.ones(len(curvatures), np.float32)
         self.history = np.zeros(len(curvatures), np.float32)
         self.factors = np.ones(2, np.float32)
 
     def local(self) -> Vector:
-        return self.place
+        return self.point
 
     def step_of(self, step: int, feeds: object) -> Callable[[Vector], Vector]:
         return lambda params: (self.curvatures * params).astype(np.float32)
@@ -40,18 +42,18 @@ class Slope:
         self.factors = factors
 
     def momentum(self) -> list[Vector]:
-        return [self.history[: OTHERS.size], self.history[OTHERS.size :]]
+        return [self.history[: OTHER_BLOB.size], self.history[OTHER_BLOB.size :]]
 
     def replace_momentum(self, momentum: list[Vector]) -> None:
         self.history = np.concatenate(momentum)
 
     def by_param(self, factors: Vector) -> Vector:
-        return np.repeat(factors, (OTHERS.size, FASTER.size)).astype(np.float32)
+        return np.repeat(factors, (OTHER_BLOB.size, FASTER.size)).astype(np.float32)
 
     def make_step(self, rate: float) -> None:
-        step = rate * self.by_param(self.factors) * self.curvatures * self.place
+        step = rate * self.by_param(self.factors) * self.curvatures * self.point
         self.history = np.float32(MOMENTUM) * self.history + step.astype(np.float32)
-        self.place = self.place - self.history
+        self.point = self.point - self.history
 
 
 def steadied(slope: Slope, rate_at: Callable[[int], float], **changes: object) -> Stabiliser:
@@ -65,7 +67,7 @@ def warm_up(clock: int) -> float:
 
 
 @pytest.mark.parametrize("curvature", [1.0, 20.0, 60.0, 90.0, 100.0, 400.0])
-@pytest.mark.parametrize("steep", [FASTER, OTHERS])
+@pytest.mark.parametrize("steep", [FASTER, OTHER_BLOB])
 def test_no_slope_grows_while_the_rate_rises(curvature: float, steep: ParamEntry) -> None:
     """Measured after 8, 32, 128 and 512 updates; the factor of the last measurement would be borne at its rate only.
 
@@ -74,15 +76,15 @@ def test_no_slope_grows_while_the_rate_rises(curvature: float, steep: ParamEntry
     slope = Slope(np.float32([0.5, 0.2, 0.1, 1.0, 0.5, 0.3, 0.1]))
     slope.curvatures[steep.offset : steep.stop] *= np.float32(curvature / slope.curvatures[steep.offset])
     rates = steadied(slope, warm_up)
-    places, bound = [], 2 * (1 + MOMENTUM)
+    distances, bound = [], 2 * (1 + MOMENTUM)
     for update in range(600):
         clock = 8 * update
         rates.before_steps(clock, 1, {})
         assert warm_up(clock) * slope.factors[int(steep is FASTER)] * curvature <= bound * 1.01
         slope.make_step(warm_up(clock))
-        places.append(float(np.abs(slope.place).max()))
-    assert max(places) < 10.0
-    assert np.abs(slope.place[steep.offset : steep.stop]).max() < 1e-2, "it has come down, as one worker does"
+        distances.append(float(np.abs(slope.point).max()))
+    assert max(distances) < 10.0
+    assert np.abs(slope.point[steep.offset : steep.stop]).max() < 1e-2, "it has come down, as one worker does"
 
 
 @pytest.mark.parametrize("n_steps", [1, 5])
@@ -131,12 +133,12 @@ def test_a_later_life_goes_on_with_curvature_and_rate() -> None:
     first = steadied(slope, lambda clock: 0.01 if clock < 100 else 0.001)
     first.before_steps(0, 8, {})
     first.before_steps(8, 92, {})
-    again = Slope(slope.curvatures)
-    later = steadied(again, lambda clock: 0.01 if clock < 100 else 0.001, state=first.state())
-    again.history += 1.0
+    resumed = Slope(slope.curvatures)
+    later = steadied(resumed, lambda clock: 0.01 if clock < 100 else 0.001, state=first.state())
+    resumed.history += 1.0
     later.before_steps(100, 1, {})
-    assert again.factors.tolist() == [1.0, 8.0]
-    assert again.history[::6].tolist() == pytest.approx([0.1, 0.4], rel=0.01), "0.01 times 2 before, 0.001 times 8"
+    assert resumed.factors.tolist() == [1.0, 8.0]
+    assert resumed.history[::6].tolist() == pytest.approx([0.1, 0.4], rel=0.01), "0.01 times 2 before, 0.001 times 8"
 
 
 def test_without_groups_nothing_is_measured() -> None:
@@ -180,10 +182,10 @@ class Velocities:
         plan = StabiliserPlan(n_workers=n_workers, momentum_from_center=1.0, weight_of_center=lambda p: weight)
         self.stabiliser = Stabiliser(plan, self.model, rate_at, rate_at)  # type: ignore[arg-type]
 
-    def after(self, center: list[float], clock: int, n_steps: int) -> list[float] | None:
-        before = len(self.model.replaced)
+    def replaced_after(self, center: list[float], clock: int, n_steps: int) -> list[float] | None:
+        n_replaced = len(self.model.replaced)
         self.stabiliser.after_exchange(np.float32(center), clock, n_steps)
-        return self.model.replaced[-1].tolist() if len(self.model.replaced) > before else None
+        return self.model.replaced[-1].tolist() if len(self.model.replaced) > n_replaced else None
 
 
 def steady(clock: int) -> float:
@@ -192,32 +194,32 @@ def steady(clock: int) -> float:
 
 def test_velocity_is_the_movement_in_steps_of_a_worker() -> None:
     velocities = Velocities(4, size=2, rate_at=steady)
-    assert velocities.after([1.0, 2.0], 10, 1) is None
+    assert velocities.replaced_after([1.0, 2.0], 10, 1) is None
     # Four workers: in 5 minibatches the center moves by a step.
-    assert velocities.after([0.5, 2.25], 15, 1) == [0.5, -0.25]
-    assert velocities.after([0.0, 0.0], 15, 1) is None, "no minibatch since"
+    assert velocities.replaced_after([0.5, 2.25], 15, 1) == [0.5, -0.25]
+    assert velocities.replaced_after([0.0, 0.0], 15, 1) is None, "no minibatch since"
     # Two live: half of the clock is this worker's, and a minibatch moves the center by a third of a step.
-    assert velocities.after([-2.0, 0.0], 27, 6) == [0.5, 0.0]
+    assert velocities.replaced_after([-2.0, 0.0], 27, 6) == [0.5, 0.0]
 
 
 def test_a_heavy_center_moves_less_by_a_minibatch() -> None:
     velocities = Velocities(16, 4.0, rate_at=steady)
-    velocities.after([1.0], 16, 1)
+    velocities.replaced_after([1.0], 16, 1)
     # In a round of 16 it moves by 16/20 of a step.
-    assert velocities.after([0.2], 32, 1) == pytest.approx([1.0])
+    assert velocities.replaced_after([0.2], 32, 1) == pytest.approx([1.0])
 
 
 def test_what_the_center_did_before_the_rate_fell_counts_for_less_once() -> None:
     velocities = Velocities(4, rate_at=lambda clock: (1.0, 0.5, 0.1, 0.1)[min(3, max(0, clock - 9))])
-    velocities.after([1.0], 10, 1)
+    velocities.replaced_after([1.0], 10, 1)
     for clock in (9, 10, 11):
         velocities.stabiliser.before_steps(clock, 1, {})
-    assert velocities.after([0.0], 15, 1) == pytest.approx([0.1])
-    assert velocities.after([-1.0], 20, 1) == [1.0]
+    assert velocities.replaced_after([0.0], 15, 1) == pytest.approx([0.1])
+    assert velocities.replaced_after([-1.0], 20, 1) == [1.0]
 
 
 @pytest.mark.parametrize(
-    ("before", "rate", "fall"),
+    ("old_rate", "rate", "fall"),
     [
         (0.5, 0.05, 0.1),
         (0.5, 0.49, 0.98),
@@ -228,15 +230,15 @@ def test_what_the_center_did_before_the_rate_fell_counts_for_less_once() -> None
         (0, 0, 1),
     ],
 )
-def test_momentum_falls_with_a_rate_that_drops(before: float, rate: float, fall: float) -> None:
-    assert falls_of_rates(np.float32([before, 1]), np.float32([rate, 1])).tolist() == pytest.approx([fall, 1])
+def test_momentum_falls_with_a_rate_that_drops(old_rate: float, rate: float, fall: float) -> None:
+    assert falls_of_rates(np.float32([old_rate, 1]), np.float32([rate, 1])).tolist() == pytest.approx([fall, 1])
 
 
-def mixed(blobs: list[Vector], before: Vector, center: Vector, **plan: Any) -> Momentum:
+def mixed(blobs: list[Vector], old_center: Vector, center: Vector, **plan: Any) -> Momentum:
     """Return the model of one of eight workers after two exchanges, between which the center moves by a step."""
     model = Momentum(*blobs)
     stabiliser = Stabiliser(StabiliserPlan(8, **plan), model, steady, steady)  # type: ignore[arg-type]
-    stabiliser.after_exchange(before, 8, 1)
+    stabiliser.after_exchange(old_center, 8, 1)
     stabiliser.after_exchange(center, 17, 1)  # nine minibatches: a step
     return model
 
@@ -244,9 +246,9 @@ def mixed(blobs: list[Vector], before: Vector, center: Vector, **plan: Any) -> M
 @pytest.mark.parametrize("rows", [[], [[1, 2, 2, 3, 3, 0.5]]])
 def test_momentum_is_mixed_by_blob_and_statistics_have_none(rows: list[list[float]]) -> None:
     blobs = [np.float32([1.0]), np.float32([2.0, 3.0]), np.float32([4.0])]
-    before, center = np.float32([2.5, 5.5, 4.5, 1.0]), np.float32([1.0, 1.0, 0.0, 1.0])
+    old_center, center = np.float32([2.5, 5.5, 4.5, 1.0]), np.float32([1.0, 1.0, 0.0, 1.0])
     statistics = StatisticBlobs.from_json(rows)
-    (momentum,) = mixed(blobs, before, center, momentum_from_center=0.25, statistics=statistics).replaced
+    (momentum,) = mixed(blobs, old_center, center, momentum_from_center=0.25, statistics=statistics).replaced
     expected = [0.75 * 1 + 0.25 * 1.5, 0.75 * 2 + 0.25 * 4.5, 0.75 * 3 + 0.25 * 4.5, 0.75 * 4]
     assert momentum.tolist() == pytest.approx([expected[0], 0.0, 0.0, 0.0] if rows else expected)
     assert [blob.tolist() for blob in blobs] == [[1.0], [2.0, 3.0], [4.0]]
@@ -255,11 +257,11 @@ def test_momentum_is_mixed_by_blob_and_statistics_have_none(rows: list[list[floa
 def test_a_blob_of_several_chunks_is_mixed_whole_in_memory_of_its_own() -> None:
     size = 2 * CHUNK_FLOATS + 7
     rng = np.random.default_rng(1)
-    history, before, center = (rng.standard_normal(size + 3).astype(np.float32) for _ in range(3))
-    expected, unchanged = 0.5 * history + 0.5 * (before - center), np.copy((history, before, center))
-    model = mixed([history[:3], history[3:]], before, center, momentum_from_center=0.5)
+    history, old_center, center = (rng.standard_normal(size + 3).astype(np.float32) for _ in range(3))
+    expected, unchanged = 0.5 * history + 0.5 * (old_center - center), np.copy((history, old_center, center))
+    model = mixed([history[:3], history[3:]], old_center, center, momentum_from_center=0.5)
     np.testing.assert_allclose(model.replaced[0], expected, rtol=1e-5, atol=1e-6)
-    assert np.array_equal((history, before, center), unchanged)
+    assert np.array_equal((history, old_center, center), unchanged)
     assert [address % 64 for address in model.addresses] == [0, 0], "TensorFlow copies other memory"
 
 
@@ -270,12 +272,12 @@ def largest_rate(n_workers: int, share: float, **exchange: float) -> float:
 
 @pytest.mark.parametrize(("n_workers", "gain"), [(4, 1.3), (8, 1.7)])
 def test_momentum_from_the_center_bears_what_one_worker_bears(n_workers: int, gain: float) -> None:
-    own, shared = largest_rate(n_workers, 0.0), largest_rate(n_workers, 0.5)
-    assert shared / own == pytest.approx(gain, abs=0.08)
+    own_largest, shared = largest_rate(n_workers, 0.0), largest_rate(n_workers, 0.5)
+    assert shared / own_largest == pytest.approx(gain, abs=0.08)
     assert shared == pytest.approx(3.8, rel=0.06)  # one worker bears 2 (1 + momentum)
 
 
-@pytest.mark.parametrize(("n_workers", "own"), [(8, 3.3), (16, 2.35)])
-def test_a_heavy_center_bears_it_too(n_workers: int, own: float) -> None:
-    assert largest_rate(n_workers, 0.0, weight=2.0) == pytest.approx(own, abs=0.1)
+@pytest.mark.parametrize(("n_workers", "expected"), [(8, 3.3), (16, 2.35)])
+def test_a_heavy_center_bears_it_too(n_workers: int, expected: float) -> None:
+    assert largest_rate(n_workers, 0.0, weight=2.0) == pytest.approx(expected, abs=0.1)
     assert largest_rate(n_workers, 0.5, weight=2.0) == pytest.approx(3.7, abs=0.1)

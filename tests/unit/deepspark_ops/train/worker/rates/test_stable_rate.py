@@ -23,7 +23,7 @@ def distance_after(exchange: OverlappedExchange, part: float) -> float:
     """Return how far worker and center are from the lowest point after many turns, at a part of one worker's rate."""
     p, rate = exchange.n_workers, part * 2.0 * (1.0 + exchange.momentum)
     x, velocity = list(np.random.default_rng(0).normal(size=p)), [0.0] * p
-    seen, difference, center = [0.0] * p, [0.0] * p, 1.0
+    pulled, difference, center = [0.0] * p, [0.0] * p, 1.0
     weight = 1.0 / exchange.progress_per_step - p
     for turn in range(N_TURNS):
         k = turn % p
@@ -34,9 +34,9 @@ def distance_after(exchange: OverlappedExchange, part: float) -> float:
         difference[k] = exchange.moving_rate * (x[k] - center)
         center += exchange.center_share * difference[k]
         if exchange.momentum_from_center:
-            movement = (seen[k] - center) * (p + weight) / (p * exchange.comm_period)
+            movement = (pulled[k] - center) * (p + weight) / (p * exchange.comm_period)
             velocity[k] += exchange.momentum_from_center * (movement - velocity[k])
-        seen[k] = center
+        pulled[k] = center
         if abs(x[k]) > 1e6:
             break
     return max(map(abs, [*x, center]))
@@ -74,7 +74,7 @@ def test_an_exchange_that_is_unstable_by_itself_leaves_nothing() -> None:
 @pytest.mark.parametrize("tau", [1, 2, 4])
 def test_eight_workers_stand_for_more(tau: int) -> None:
     """Sixteen of them, with a center of the same relative weight, bear the same within a tenth."""
-    few, many = exchange_of(8, tau, weight=1.0), exchange_of(16, tau, weight=2.0)
-    assert overlap_stable_share(many) == pytest.approx(overlap_stable_share(few), rel=1e-6)
-    assert distance_after(many, 0.9 * overlap_stable_share(many)) < 1e-3
-    assert distance_after(many, 1.2 * overlap_stable_share(many)) > 1e3
+    few, sixteen = exchange_of(8, tau, weight=1.0), exchange_of(16, tau, weight=2.0)
+    assert overlap_stable_share(sixteen) == pytest.approx(overlap_stable_share(few), rel=1e-6)
+    assert distance_after(sixteen, 0.9 * overlap_stable_share(sixteen)) < 1e-3
+    assert distance_after(sixteen, 1.2 * overlap_stable_share(sixteen)) > 1e3
