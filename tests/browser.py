@@ -1,7 +1,7 @@
 """A real browser for tests: Chromium without a window, spoken to by its DevTools protocol over a WebSocket.
 
-Why not Playwright or Selenium: each brings 40 MB and a driver of its own for what is a few calls here; websockets comes
-with uvicorn, which Airflow needs.
+Playwright and Selenium bring 40 MB and a driver each. A few calls are enough here, and websockets comes with uvicorn, a
+dependency of Airflow.
 """
 
 from __future__ import annotations

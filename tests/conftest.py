@@ -1,4 +1,4 @@
-"""Marks every test with the kind of its folder, so that ``pytest -m unit`` needs nothing written by hand."""
+"""Marks every test with the kind of its folder: ``pytest -m unit`` needs no mark in the file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ONE_PROCESS = ("tests/integration/ingest/",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C be heard, and give Airflow a home of its own: it writes there at import, ~/airflow by default."""
+    """Make Ctrl-C effective, and give Airflow a home: by default an import writes into ~/airflow."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts its background jobs so, and every child process of the tests would ignore Ctrl-C, too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_log_into_closed_streams() -> None:
-    """A command that ran in an earlier test logs to that test's captured stream, which is closed now."""
+    """A command of an earlier test logs to the captured stream of the test, closed by now."""
     for handler in list(logging.root.handlers):
         if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "closed", False):
             logging.root.removeHandler(handler)
@@ -71,7 +71,7 @@ def _no_log_into_closed_streams() -> None:
 
 @pytest.fixture(autouse=True)
 def _no_database_left_open() -> Iterator[None]:
-    """A process may hold an LMDB once only, so that a test which leaves one open breaks another that reads it."""
+    """A process may open an LMDB only once: a test that leaves an LMDB open breaks the next reader."""
     yield
     assert not open_databases(), f"left open: {open_databases()}"
 
@@ -87,7 +87,7 @@ def _no_limit_left_set() -> Iterator[None]:
 
 
 class _EndOfAirflow:
-    """Ends the shared Airflow with the last test that may use it: idle it still takes a tenth of a core."""
+    """Ends the shared Airflow with its last test: an idle Airflow takes a tenth of a core."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._session = config.stash[_AIRFLOW_SESSION]
@@ -112,7 +112,7 @@ class _EndOfAirflow:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the Airflow that the tests shared; what is wrong with its end is a failure as any other."""
+    """End the shared Airflow; an error at its end is a failed test."""
     shared = session.config.stash.get(_AIRFLOW_SESSION, None)
     if shared is None:
         return
@@ -173,6 +173,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests stay to the end: TensorFlow makes much garbage, and no search for it has to pass them."""
+    """Modules and tests stay to the end: TensorFlow makes much garbage, and no search should pass all modules and
+    tests.
+    """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Where tests find the repository and the files that they read, whatever folder the test is in."""
+"""The repository and the files of tests, for every folder of tests."""
 
 from pathlib import Path
 

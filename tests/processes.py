@@ -19,7 +19,7 @@ from tests.paths import ROOT
 
 
 def answer_of_module(module: str, *arguments: str) -> dict[str, Any]:
-    """Run a module of the tests in a process of its own and return the JSON object that it prints."""
+    """Run a module of the tests in a separate process and return the printed JSON object."""
     completed = subprocess.run(
         [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -29,7 +29,7 @@ def answer_of_module(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether any thread of a process runs; one that has ended and waits for its parent does not.
+    """Whether any thread of a process runs; false for a zombie.
 
     The first thread of a killed process may be gone while others still hold its files and locks.
     """
@@ -80,7 +80,7 @@ def http_server(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Run a server on a free port while the block runs; yield its URL once it answers.
+    """Run a server on a free port while the block runs; yield the URL as soon as the server answers.
 
     Args:
         command: From the port to the command line.

@@ -1,8 +1,8 @@
 """An archive of the classes that Spark's JVM loads: ``python -m tests.spark_classes FILE`` writes it.
 
-A test's JVM reads 10,000 classes from Spark's jars, which takes 2 of an application's 6 s of processor time; from an
-archive the JVM maps them as they are. ``make test`` has it written once for each environment; without it, or with
-another Java or other jars than it was made with, the JVM loads the classes as ever.
+A test's JVM reads 10,000 classes from Spark's jars, 2 of an application's 6 s of processor time; an archive is mapped
+without a read. ``make test`` writes the archive once per environment. Without the archive, or with another Java or
+other jars, the JVM loads the classes as ever.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ session.stop()
 
 
 def jvm_options() -> str:
-    """Return the options of the JVMs of tests, with the archive if there is one."""
+    """Return the options of the JVMs of tests, with an existing archive."""
     # Quiet: an archive that does not fit is no finding, and a job's lines are what tests read.
     return f"{JVM_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists() else JVM_OPTIONS
 
 
 def write_archive(path: Path) -> None:
-    """Run a small Spark application and have its JVM write the classes that it loaded."""
+    """Run a small Spark application whose JVM writes its loaded classes."""
     with TemporaryDirectory() as folder:
         application, archive = Path(folder, "application.py"), Path(folder, "classes.jsa")
         application.write_text(APPLICATION)

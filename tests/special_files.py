@@ -1,4 +1,4 @@
-"""Files that are no regular files, for tests: what reads one must refuse it at once."""
+"""Files that are no regular files, for tests: a reader must refuse such a file at once."""
 
 from __future__ import annotations
 

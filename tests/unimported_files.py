@@ -44,7 +44,7 @@ class UnimportedFiles:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Fail the file that imports TensorFlow where the marks deselect the tests that need it."""
+        """Fail the file that imports TensorFlow where marks deselect the tests with TensorFlow."""
         was_imported = "tensorflow" in sys.modules
         report = yield
         if "tf" in self._excluded and not was_imported and "tensorflow" in sys.modules:
@@ -54,7 +54,7 @@ class UnimportedFiles:
 
 
 def excluded_marks(expression: str) -> Set[str]:
-    """Name the marks that each deselect a test; an expression that also asks for marks gives none."""
+    """Name the marks that each deselect a test; an expression that also asks for marks gives no mark."""
     if not _EXCLUSION.fullmatch(expression):
         return frozenset()
     return frozenset(re.findall(r"\w+", expression)) - {"not", "and", "or"}

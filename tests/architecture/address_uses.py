@@ -1,4 +1,6 @@
-"""Uses of an address that ``make types`` must refuse: if mypy accepts a use, its comment is unused, an error."""
+"""Uses of an address that ``make types`` must refuse. If mypy accepts a use, the comment of the use is unused: an
+error.
+"""
 
 import os
 import shutil

@@ -1,7 +1,7 @@
 """Says which packages a statement loads: ``python -m tests.architecture.fresh_imports`` reads and prints JSON.
 
-Each statement runs in a fork of its own of a process that has loaded packages of others alone, so that a module of ours
-meets none of ours that another one has loaded, and what takes long to import is imported once.
+Each statement runs in a fork of a process that has loaded foreign packages alone. So no statement sees our modules of
+another statement, and slow packages are imported once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from tests.paths import ROOT
 
 
 def loaded_packages(first: str, statements: Sequence[str]) -> dict[str, set[str]]:
-    """Return statement -> top packages that are loaded after it, those of ``first``, which runs before, among them.
+    """Return statement -> top packages that are loaded after the statement. ``first`` runs before, so its packages are
+    included.
 
     Raises:
         AssertionError: A statement raised; the message has its traceback.

@@ -1,4 +1,4 @@
-"""Private names of Airflow that the code uses: those of the table in docs/contributing/airflow_interfaces.md alone."""
+"""Private names of Airflow in the code: exactly the table in docs/contributing/airflow_interfaces.md."""
 
 from __future__ import annotations
 

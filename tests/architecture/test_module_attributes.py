@@ -1,4 +1,4 @@
-"""Tests that ``make test`` does not run name no attribute that its module lacks: a renamed function is seen at once."""
+"""Tests outside ``make test`` name no attribute that the module lacks: a renamed function fails here at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def module_path(name: str) -> Path | None:
 
 @cache
 def attributes_of(path: Path) -> frozenset[str] | None:
-    """Return the names that a module binds at any depth of its statements; None if it computes names."""
+    """Return the names that a module binds at any depth of its statements; None if the module computes names."""
     bound = {"__file__", "__name__", "__doc__", "__dict__"}
     for node in ast.walk(tree_of(path)):
         match node:
@@ -45,7 +45,7 @@ def attributes_of(path: Path) -> frozenset[str] | None:
 
 
 def imported_modules(nodes: Sequence[ast.AST]) -> dict[str, Path]:
-    """Return name -> file of the own module that an import binds to the name, and that nothing else binds."""
+    """Return name -> file of our own module, for each name that one import binds and nothing else binds."""
     modules: dict[str, Path | None] = {}
     non_modules = set()
     for node in nodes:
@@ -96,7 +96,7 @@ def test_a_missing_attribute_is_seen() -> None:
 
 
 def files_of_other_targets() -> list[Path]:
-    """Return the files with a mark that ``make test`` deselects, and the modules that tests and benchmarks share."""
+    """Return the files with a mark that ``make test`` deselects, and the modules shared by tests and benchmarks."""
     pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]
     deselected = re.search("-m '(.*?)'", pytest_options["ini_options"]["addopts"])
     assert deselected is not None

@@ -1,4 +1,4 @@
-"""The top level is the agreed one, every dependency has its reason, and the lock files hold what is asked for."""
+"""The top level is the agreed list, every dependency has a reason, and the lock files hold all requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``make test-quick`` collects its tests without the frameworks that no quick test needs."""
+"""``make test-quick`` collects its tests without frameworks that quick tests do not need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every layer type has an emitter, and its Keras form or the reason why it has none.
+"""Every layer type has an emitter, and a Keras form or a reason for its absence.
 
 ``test_recipes.py`` says which step of a recipe is missing.
 """

@@ -1,6 +1,6 @@
 """Users' files are opened by ``caffe_import/files/regular_file.py`` alone: no other module opens a file for reading.
 
-A named pipe blocks every other way of opening. A library that opens by name gets ``regular_path(...)`` as its argument.
+A named pipe blocks every other way of opening. A library that opens by name gets ``regular_path(...)`` as argument.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ WRITING_FLAGS = ("O_CREAT", "O_RDWR", "O_WRONLY")
 
 
 def opened_files(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each call that opens a file for reading by itself."""
+    """Yield line and text of each direct call that opens a file for reading."""
     tree = ast.parse(source)
     handles = names_of_handles(tree)
     for node in ast.walk(tree):
@@ -122,7 +122,7 @@ def opens_by_itself(call: ast.Call, handles: set[str]) -> bool:
 
 
 def mode_of(call: ast.Call, position: int) -> object:
-    """Return the mode: a text, None if there is none, the expression if it is no constant."""
+    """Return the mode: a text, None if absent, the expression if not a constant."""
     chosen = next((keyword.value for keyword in call.keywords if keyword.arg == "mode"), None)
     chosen = chosen or (call.args[position] if len(call.args) > position else None)
     return chosen.value if isinstance(chosen, ast.Constant) else chosen

@@ -1,4 +1,4 @@
-"""``.ci/setup.sh``: which of its kinds look for Java, seen where everything else is there already."""
+"""``.ci/setup.sh``: which kinds look for Java, tested with everything else installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.paths import ROOT
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A clone with an environment that its stamps call up to date."""
+    """A clone with an environment whose stamps say "up to date"."""
     for name in (".ci/setup.sh", "pyproject.toml", "requirements.txt", "requirements-dev.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

@@ -1,4 +1,4 @@
-"""The docs site: each page is in its menu, links and anchors lead somewhere, README's figures stand in their pages."""
+"""The docs site: each page is in the menu, links and anchors exist, README's figures stand in the linked pages."""
 
 from __future__ import annotations
 

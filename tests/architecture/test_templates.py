@@ -1,4 +1,4 @@
-"""Templates use no name that jinja2 leaves undefined wherever they are rendered."""
+"""Templates use no name that jinja2 leaves undefined."""
 
 from __future__ import annotations
 

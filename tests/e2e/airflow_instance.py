@@ -1,15 +1,15 @@
 """What tests do with the one Airflow of the session: the fixture ``airflow``.
 
-It is shared: tests of other processes run DAGs in it at the same time. So each test
+Airflow is shared: tests of other processes run DAGs at the same time. So each test
 
-- trains from an example of its own (fixture ``example``; its data is a copy, so its dataset is its own, too),
+- trains from an example of its own (fixture ``example``; the data are a copy, so the dataset is separate, too),
 - names a model of its own (``model="..."`` in the conf of deepspark_retrain),
-- looks at its own runs: ``airflow.trigger`` returns one, ``airflow.await_run`` finds one that Airflow made.
+- looks at its own runs: ``airflow.trigger`` returns a run, ``airflow.await_run`` finds a run that Airflow made.
 
-``deepspark_retrain`` has one active run at a time and starts paused, as every DAG with a schedule. Its scheduled and
-asset-triggered runs train the model ``retrained`` (keep_airflow.py), which is test_retrain_dag.py's, and wait for
-approval; a run that another test triggers there with a conf of its own waits for its turn. Unpause with
-``airflow.unpause`` and leave it so. ``airflow.notices()`` lists the events of notifiers.
+``deepspark_retrain`` has one active run at a time and starts paused, as every DAG with a schedule. Scheduled and
+asset-triggered runs train the model ``retrained`` (keep_airflow.py), belong to test_retrain_dag.py, and wait for
+approval. A run that another test triggers with its own conf waits for its turn. Unpause with ``airflow.unpause`` and
+leave it so. ``airflow.notices()`` lists the events of notifiers.
 
 Runs cost most of the suite's time: what a test only reads comes from ``finished_runs.py``, made once for all processes
 by ``airflow.once``. Airflow has three users, ``admin``, ``user``, who may trigger, and ``viewer``, who may only read:
@@ -28,8 +28,8 @@ roll back, ``run.wait_task("approve", "deferred", "awaiting_input")`` waits unti
 and ``page.fill`` do it, ``assert_looks`` (looks.py) sees light, dark and 390 px, and ``page.troubles`` must stay empty.
 To look at the pictures: ``DEEPSPARK_TEST_SHOTS=/tmp/shots python -m pytest -m browser tests/e2e``.
 
-The session ends Airflow by SIGTERM and fails if a process is left or the port not free (keep_airflow.py). After a
-session that failed its logs and runs are kept; its last lines say where.
+The session ends Airflow by SIGTERM and fails if a process is left or the port not free (keep_airflow.py). A failed
+session keeps its logs and runs, and its last lines name the folder.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class AirflowInstance:
         self.api().call("POST", "/assets/events", {"asset_id": row["id"], "extra": extra})
 
     def await_run(self, dag_id: str, is_it: Callable[[dict[str, Any]], bool], timeout_s: float = RUN_S) -> DagRun:
-        """Wait until Airflow has made a run that ``is_it`` takes, by the API's answer about it, and return it."""
+        """Wait until Airflow has made a run that ``is_it`` accepts, by the API's answer, and return the run."""
         deadline = time.monotonic() + timeout_s
         while True:
             runs = self.api().call("GET", f"/dags/{dag_id}/dagRuns?order_by=-run_after")["dag_runs"]
@@ -118,7 +118,8 @@ class AirflowInstance:
             time.sleep(_POLL_S)
 
     def once(self, name: str, make: Callable[[], _T]) -> _T:
-        """Return what ``make`` gave the first of all processes that asked for ``name``; others wait for it.
+        """Return the value of ``make`` by the first process that asked for ``name``; other processes wait for the
+        value.
 
         Args:
             name: A file name.
@@ -183,13 +184,13 @@ class DagRun:
         return {task["task_id"]: task["state"] for task in tasks}
 
     def wait(self, state: str = "success", timeout_s: float = RUN_S) -> dict[str, Any]:
-        """Wait for the end of the run, which has to be ``state``; return what Airflow says of it."""
+        """Wait for the end of the run with ``state``; return Airflow's record of the run."""
         run = self._wait(lambda: (run := self.read())["state"] in OVER and run, f"end of {self.run_id}", timeout_s)
         assert run["state"] == state, f"{self.dag_id} ended as {run['state']}; {self._state_text()}"
         return dict(run)
 
     def wait_task(self, task_id: str, *states: str, timeout_s: float = RUN_S) -> str:
-        """Wait until a task is in one of ``states`` and return it; fails when the run is over before."""
+        """Wait until a task is in one of ``states`` and return the state; fail if the run ends before."""
 
         def state() -> str | None:
             state_name = self.task_states().get(task_id)
@@ -212,8 +213,8 @@ class DagRun:
     def answer(self, option: str, *, user: str = "admin", comment: str = "") -> None:
         """Answer task approve, which waits, as a person does on the page Required Actions.
 
-        Airflow 3.3 forgets an answer that comes before its scheduler has seen the task wait, half a second later, and
-        asks again by another try: so this waits until the scheduler's log says that it has.
+        Airflow 3.3 forgets an answer that comes before its scheduler has seen the waiting task, and asks again in
+        another try. So wait for the line of the scheduler's log.
         """
         log = log_path(self.airflow.base / "airflow" / "logs" / "services", "scheduler")
         is_awaited = re.compile(rf"task_id=approve, run_id={re.escape(self.run_id)}, .*state=awaiting_input")
@@ -222,14 +223,14 @@ class DagRun:
         self.airflow.api(user).call("PATCH", f"{self.path}/taskInstances/approve/-1/hitlDetails", body)
 
     def notices(self) -> list[tuple[str, str]]:
-        """Return the events of this run that notifiers were told, each with its reason."""
+        """Return event and reason of each notice of this run."""
         mine = [
             notice for notice in self.airflow.notices() if (notice["dag"], notice["run"]) == (self.dag_id, self.run_id)
         ]
         return [(notice["event"], notice["reason"]) for notice in mine]
 
     def leave_out(self, task_id: str) -> None:
-        """Have a task that has not begun skipped, and so what follows it: no test looks at it in this run."""
+        """Skip a task that has not begun, and so its successors: no test looks at the task in this run."""
         self.airflow.api().call("PATCH", f"{self.path}/taskInstances/{task_id}", {"new_state": "skipped"})
 
     def _wait(self, condition: Callable[[], Any], event: str, timeout_s: float) -> Any:
@@ -246,7 +247,7 @@ class DagRun:
 
 
 def log_in(page: Page, airflow: AirflowInstance, url: str, *, user: str = "admin") -> None:
-    """Open an address without a login, log in where it leads, and be back on it."""
+    """Open an address without a login, log in on the page that follows, and return to the address."""
     page.goto(url)
     page.fill("input[name=username]", user)
     page.fill("input[name=password]", airflow.api(user).password)

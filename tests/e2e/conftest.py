@@ -27,7 +27,7 @@ def example(tmp_path: Path) -> SmallExample:
 
 @pytest.fixture
 def page(opened: Page) -> Iterator[Page]:
-    """The page that a module has opened; its console must stay free of errors."""
+    """The page that a module has opened; the console must stay free of errors."""
     opened.troubles.clear()
     yield opened
     assert opened.troubles == []

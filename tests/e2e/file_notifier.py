@@ -1,4 +1,4 @@
-"""A notifier of an installation: it writes its messages into a file."""
+"""A notifier of an installation writes messages into a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that several tests look at, each made once in a session: by the first that asks, for all processes."""
+"""Runs shared by several tests, made once in a session by the first test, for all processes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def run_from_source(airflow: AirflowInstance) -> DagRun:
 
 
 def run_on_own_data(airflow: AirflowInstance) -> DagRun:
-    """Return the run of the net ``own_data`` over 40 minibatches by one worker; the net itself names its shards.
+    """Return the run of the net ``own_data`` over 40 minibatches by one worker; the net names its shards.
 
-    They are those of ``run_from_source``, the first of each split.
+    The shards are the first shard of each split of ``run_from_source``.
     """
 
     def make() -> str:
@@ -40,7 +40,7 @@ def run_on_own_data(airflow: AirflowInstance) -> DagRun:
 
 
 def run_of_regression(airflow: AirflowInstance) -> DagRun:
-    """Return the run of a net that predicts a number of a table's rows; its source was ingested."""
+    """Return the run of a net that predicts a number of a table's rows; the source was ingested."""
 
     def make() -> str:
         return _finished(airflow, write_regression(airflow.base / "regression"))
@@ -49,7 +49,7 @@ def run_of_regression(airflow: AirflowInstance) -> DagRun:
 
 
 def run_of_segmentation(airflow: AirflowInstance) -> DagRun:
-    """Return the run of a net with a class for each pixel; the net itself names its files."""
+    """Return the run of a net with a class for each pixel; the net names its files."""
 
     def make() -> str:
         return _finished(airflow, write_segmentation(airflow.base / "segmentation"))

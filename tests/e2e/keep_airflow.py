@@ -1,4 +1,5 @@
-"""Runs ``deepspark ui`` for one test session and ends it with the session: ``python -m tests.e2e.keep_airflow FOLDER``.
+"""Runs ``deepspark ui`` for a test session and ends the UI with the session: ``python -m tests.e2e.keep_airflow
+FOLDER``.
 
 See shared_airflow.py.
 """
@@ -140,7 +141,7 @@ def troubles_of_end(process: subprocess.Popen[bytes], folder: Path, port: int) -
 
 
 def _processes_with(text: str) -> list[str]:
-    """Return id and command of every process that has ``text`` in its environment; a zombie has none. Linux alone."""
+    """Return id and command of every process with ``text`` in its environment, without zombies. Linux alone."""
     processes = []
     for path in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,14 +1,14 @@
-"""The one Airflow of a test session: ``deepspark ui``, started by the first test that needs it, shared by all.
+"""The one Airflow of a test session: ``deepspark ui``, started by the first test that uses Airflow, shared by all.
 
-Who holds what, so that it surely ends, whatever kills whom:
+Locks ensure the end, whichever process is killed:
 
-- The session (pytest's own process, which with ``-n`` runs no test) holds ``session.lock`` until the last test that may
-  use Airflow is over.
-- The first test that needs Airflow starts ``tests.e2e.keep_airflow`` as a process of its own and waits until Airflow is
-  up; others wait for it. The keeper runs ``deepspark ui`` and waits for ``session.lock``: the kernel gives it when the
-  session lets go or is dead. Then it ends Airflow by SIGTERM, looks at what is left, and writes down what is wrong.
-- The keeper holds ``keeper.lock``, for which the session waits before it says how the tests went: what the keeper
-  found wrong makes them fail.
+- The session (pytest's own process; with ``-n`` it runs no test) holds ``session.lock`` until the last test with
+  Airflow is over.
+- The first test with Airflow starts ``tests.e2e.keep_airflow`` as a process and waits until Airflow is up; other tests
+  wait, too. The keeper runs ``deepspark ui`` and waits for ``session.lock``: the kernel gives it when the session lets
+  go or is dead. Then it ends Airflow by SIGTERM, looks at what is left, and writes down what is wrong.
+- The keeper holds ``keeper.lock``. The session waits for this lock before its summary: a finding of the keeper fails
+  the session.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AirflowSession:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def end(self) -> list[str]:
-        """Wait for Airflow's end, if it was started, and return what was wrong with it."""
+        """Wait for the end of a started Airflow, and return the errors."""
         self.begin_end()
         if not self.was_started:
             return []
@@ -76,7 +76,9 @@ class AirflowSession:
 
 
 def started_airflow() -> tuple[Path, int]:
-    """Return folder and port of the session's Airflow, which is up; the first caller of all processes starts it."""
+    """Return folder and port of the session's Airflow, up and running; the first caller of all processes starts
+    Airflow.
+    """
     folder = Path(os.environ[FOLDER_VARIABLE])
     with locked(folder / START_LOCK):
         if not (folder / KEEPER_LOCK).exists():

@@ -1,4 +1,4 @@
-"""A net and data so small that the whole pipeline runs in seconds: digits at their own 8x8, one hidden layer."""
+"""A small net and small data: the whole pipeline runs in seconds on 8x8 digits with one hidden layer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ whose form has no formats, has them all."""
 
 @dataclass(frozen=True)
 class SmallExample:
-    """A solver, its net and their data in a folder of their own.
+    """A solver, a net and data in a folder of their own.
 
     Attributes:
         folder: Holds them.
@@ -66,7 +66,9 @@ class SmallExample:
     net: str = NET
 
     def write(self) -> SmallExample:
-        """Write all files. The data are a copy: a dataset is one source's, so no other run makes or changes it."""
+        """Write all files. The data are a copy: a dataset belongs to a source, so no other run makes or changes the
+        dataset.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         net = self.folder / "small.prototxt"
         net.write_text(self.net.format(name=self.name))
@@ -76,7 +78,7 @@ class SmallExample:
         return self
 
     def conf(self, **changes: Any) -> dict[str, Any]:
-        """Return the parameters of a run, which makes a dataset of its own."""
+        """Return the parameters of a run with a separate dataset."""
         return {
             "solver": str(self.folder / "small_solver.prototxt"),
             "source": str(self.folder / IMAGES),

@@ -47,7 +47,7 @@ def test_a_person_reads_the_comparison_approves_and_the_version_is_promoted(
 
 
 def waiting_run(airflow: AirflowInstance, example: SmallExample) -> DagRun:
-    """Return a run that waits for approval: the session's scheduled one, unless another test has answered it."""
+    """Return a run that waits for approval: the session's scheduled run, unless another test has answered."""
     airflow.unpause(DAG)
     run = airflow.await_run(DAG, lambda run: run["run_type"] == "scheduled")
     if run.wait_task("approve", "awaiting_input", "success", "skipped") != "awaiting_input":

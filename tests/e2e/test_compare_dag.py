@@ -1,4 +1,4 @@
-"""The DAG deepspark_compare in Airflow: two trials, of which one cannot train, and simulated trials."""
+"""The DAG deepspark_compare in Airflow: two trials, of them one untrainable, and simulated trials."""
 
 from __future__ import annotations
 

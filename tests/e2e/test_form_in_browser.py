@@ -1,4 +1,4 @@
-"""The trigger form of deepspark_train in a real browser: its parts, a value that is wrong, and a run that it starts."""
+"""The trigger form of deepspark_train in a real browser: parts, a wrong value, and a started run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_form(page: Page, airflow: AirflowInstance) -> None:
 
 
 def start_run(page: Page, airflow: AirflowInstance, **values: str) -> DagRun:
-    """Fill the form in, press its button, and return the run on whose page one is then."""
+    """Fill the form in, press its button, and return the run of the page that opens."""
     for name, value in values.items():
         page.fill(f"[role=dialog] [name=element_{name}]", value)
     page.wait_until(f"{START} && !{START}.disabled && ({START}.click(), true)")
@@ -137,9 +137,9 @@ def open_part(page: Page, name: str) -> None:
 
 
 def press_mouse(page: Page, element: str, *, most: int = 12) -> None:
-    """Press the mouse on an element, which its own click does not do for a part of the form or for an editor.
+    """Press the mouse on an element; the element's own click does nothing in a part of the form or in an editor.
 
-    It is pressed in the element's middle, but at most so many pixels from its upper left corner.
+    Press in the element's middle, but at most some pixels from the upper left corner.
     """
     page.evaluate(f"{element}.scrollIntoView({{block: 'center'}})")
     box = f"{element}.getBoundingClientRect()"

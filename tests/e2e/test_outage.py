@@ -1,6 +1,6 @@
 """Airflow's API server is killed while a task starts and in the middle of a training: no task loses its try.
 
-`make test-long` runs it, in an Airflow of its own. For an outage of five minutes:
+`make test-long` runs this test, in an Airflow of its own. For an outage of five minutes:
 
     DEEPSPARK_TEST_OUTAGE_S=300 python -m pytest -m long -s tests/e2e/test_outage.py
 
@@ -78,7 +78,7 @@ def api_server(ui: subprocess.Popen[bytes]) -> int | None:
 
 
 def outage(ui: subprocess.Popen[bytes], port: int) -> tuple[float, float]:
-    """Kill the API server and hold the one that follows; return when the outage began and ended, in epoch seconds."""
+    """Kill the API server and hold its successor; return begin and end of the outage in epoch seconds."""
     killed = api_server(ui)
     assert killed is not None
     os.kill(killed, signal.SIGKILL)

@@ -159,7 +159,7 @@ def test_a_run_by_an_updated_dataset_starts_from_production_and_keeps_what_is_be
 
 
 def approve(airflow: AirflowInstance, run: DagRun) -> None:
-    """See a run wait for a person, without a worker and without its triggerer, and approve it as one who may."""
+    """See a run wait for a person, without a worker and a triggerer, and approve the run as a permitted user."""
     run.wait_task("approve", "awaiting_input")
     task = airflow.api().call("GET", f"{run.path}/taskInstances/approve")
     assert task["triggerer_job"] is None
@@ -184,10 +184,11 @@ def start_of(run: DagRun) -> str:
 
 
 def await_run_by_data(airflow: AirflowInstance, *by: DagRun, source: str, state: str = "skipped") -> DagRun:
-    """Return the run that heard of the ingestion of ``source`` by one of the runs, and whose first task ended so.
+    """Return the run that heard of the ingestion of ``source`` by one of the runs and whose first task ended in
+    ``state``.
 
-    Of several runs that ingest one dataset the first one to end announces the dataset, and no other.
-    The datasets of other tests trigger runs, too; their first task finds them to be of another source and skips them.
+    Of several runs that ingest one dataset, only the first to end announces the dataset. Datasets of other tests also
+    trigger runs; the first task of such a run finds another source and skips the run.
     """
     lines = [f"event of the dataset: {run.dag_id}, run {run.run_id}, ingested {source} (" for run in by]
 

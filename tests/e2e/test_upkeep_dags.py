@@ -1,4 +1,4 @@
-"""DAGs that train nothing, as Airflow runs them."""
+"""DAGs without training, as Airflow runs the DAGs."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@
     python -m tests.fuzz --repeat datum 5 1234              one input again, by its numbers
     make fuzz GUIDED=1                                      by coverage, with atheris in .venv/atheris
 
-``corpus`` has the readers and the small valid files that they start from, ``mutate`` damages these, ``worker`` runs the
-damaged ones in a child process with bounds on memory and time, ``hunt`` gives each reader its share of the time,
-``guided`` does so by coverage.
+``corpus`` has the readers and small valid files, ``mutate`` damages the files, ``worker`` reads damaged files in a
+child process with bounds on memory and time, ``hunt`` divides the time among readers, ``guided`` searches by coverage.
 """

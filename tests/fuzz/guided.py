@@ -1,7 +1,7 @@
-"""Hunts by coverage: atheris (libFuzzer) keeps inputs that reach new code of the readers, and damages those further.
+"""Hunts by coverage: atheris (libFuzzer) keeps inputs that reach new code, and damages such inputs further.
 
-atheris comes from an environment of its own, which `make fuzz GUIDED=1` makes. Each reader runs in a process of its
-own: libFuzzer ends the process at a death, and has no other end than the process'.
+`make fuzz GUIDED=1` makes a separate environment for atheris. Each reader runs in a process of its own: libFuzzer ends
+the process at a death, and has no other end than the process'.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SLACK_S = 60.0
 
 
 def hunt_guided(names: Sequence[str], *, seconds: float, seed: int, folder: Path, say: Callable[[str], None]) -> int:
-    """Run the readers one after the other for ``seconds`` together and return how many findings there are.
+    """Run the readers in turn for ``seconds`` together and return the number of findings.
 
-    As ``hunt.hunt``, but an input is named by its file alone: what it was made of depends on all before it.
+    As ``hunt.hunt``, but the file alone names an input: the input depends on all inputs before.
     """
     say(f"fuzz: guided seed={seed} seconds={seconds:g} readers={len(names)}")
     folder.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ def _byte(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
 
 
 def _number(content: bytearray, rng: random.Random, _: Sequence[bytes]) -> None:
-    """Write a number at the edge of its range over whatever is there."""
+    """Overwrite bytes with a number at the edge of a range."""
     size = rng.choice((1, 2, 4, 8))
     value = rng.choice(_INTEGERS) % 256**size
     at = _position(content, rng)

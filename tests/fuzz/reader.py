@@ -1,4 +1,4 @@
-"""A fuzzed reader: its name, its valid inputs and its errors."""
+"""A fuzzed reader: name, valid inputs and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN_ERRORS = (CaffeImportError, DeepSparkError, RecordError)
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader of the project and what it is fed.
+    """A reader of the project and its inputs.
 
     Attributes:
         name: How it is called on the command line.
@@ -37,7 +37,7 @@ class Reader:
 
 
 def file_reader(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], object]:
-    """Return a reader of bytes that writes them to a file called ``name`` for ``read``."""
+    """Return a reader that writes its bytes to a file called ``name`` for ``read``."""
 
     def run(content: bytes, folder: Path) -> object:
         path = folder / name

@@ -36,7 +36,7 @@ _TRACE_LINES = 12
 
 @dataclass(frozen=True)
 class Finding:
-    """An input that had another end than a value or one of the project's errors.
+    """An input that ended neither with a value nor with an error of the project.
 
     Attributes:
         reader: Its name.
@@ -58,7 +58,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Findings of one key have one cause, as far as can be told."""
+        """Findings of one key probably have one cause."""
         return self.reader, self.kind, self.detail.split(":")[0], self.where
 
 
@@ -74,7 +74,7 @@ class Outcome:
 
 
 class TooLong(BaseException):
-    """Not an Exception, so that no reader takes it for damage."""
+    """Not an Exception: a reader must not take the timeout for damage."""
 
 
 def content_of(reader: Reader, corpus: Sequence[bytes], seed: int, number: int) -> bytes:
@@ -138,7 +138,7 @@ def _run_child(
 
 
 def _followed(child: int, reading: int, shared: mmap.mmap) -> tuple[bytes, int, bool]:
-    """Return what a child tells of its findings, how it ended, and whether it had to be killed."""
+    """Return the findings of a child, the manner of its end, and whether a kill was needed."""
     text = b""
     last, since, used_s, was_killed = -1, time.monotonic(), 0.0, False
     while True:
@@ -221,7 +221,7 @@ def bound_this_process() -> None:
 
 
 def one_input(reader: Reader, content: bytes, folder: Path) -> bool | dict[str, Any]:
-    """Read one input; return whether it was refused, or of a finding its fields."""
+    """Read an input; return whether the reader refused the input, or the fields of a finding."""
     try:
         signal.setitimer(signal.ITIMER_PROF, INPUT_S)
         try:

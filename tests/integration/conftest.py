@@ -15,7 +15,7 @@ from tests.integration.small_run import make_dataset
 def _speed_by_five_passes() -> Iterator[None]:
     """An evaluation in this process times its net for five passes instead of for a second: no test reads the figure.
 
-    ``measure_speed`` itself is tested by ``tests/unit/deepspark_ops/evaluate/test_scoring.py``, with its own stretches.
+    ``tests/unit/deepspark_ops/evaluate/test_scoring.py`` tests ``measure_speed``, with other stretches.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "SPEED_STRETCH_S", 1e-6)

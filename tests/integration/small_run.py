@@ -58,7 +58,7 @@ def make_samples(n, *, seed):
 
 
 def write_split(root, split, images, labels, n_shards=2):
-    """Write one split as LMDB shards, two so that reading crosses a border."""
+    """Write a split as LMDB shards, two so that reading crosses a border."""
     folder = DatasetPaths(root).split(split)
     shards = []
     for number, rows in enumerate(np.array_split(np.arange(len(images)), n_shards)):

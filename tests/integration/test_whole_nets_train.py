@@ -1,6 +1,6 @@
-"""Published nets take a training step: they compile, the loss is the one of an untrained net, parameters move.
+"""Published nets take a training step: the nets compile, the loss is the loss of an untrained net, parameters move.
 
-Their widest layers are slim, since this is about layers and wiring; ``benchmarks/layers.py`` runs them at full width.
+The widest layers are slim: the test is about layers and wiring; ``benchmarks/layers.py`` runs the full width.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One training step of published nets, in a process of its own: ``python -m ...whole_net_steps NET ...``.
+"""A training step of published nets, in a separate process: ``python -m ...whole_net_steps NET ...``.
 
-TensorFlow keeps what a large net took, and a process of tests that held all of them would need gigabytes to its end.
-Prints a JSON object: net -> what its step gave.
+TensorFlow keeps the memory of a large net: a process with all nets would need gigabytes. Prints a JSON object: net ->
+what its step gave.
 """
 
 from __future__ import annotations

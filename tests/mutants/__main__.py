@@ -1,4 +1,4 @@
-"""Plants each fault of ``faults/`` in a copy of the repository and sees that its tests turn red.
+"""Plants each fault of ``faults/`` in a copy of the repository and sees the tests turn red.
 
     python -m tests.mutants [NAME ...] [--processes N]
 
@@ -28,7 +28,7 @@ TESTS_FAILED = 1  # pytest's exit code; 2 and more mean that no test could say a
 
 
 def copy_repository(target: Path) -> None:
-    """Copy what git tracks, and what it would: the tests of the working tree as they are."""
+    """Copy the tracked files and the files that git would track: the tests of the working tree."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -42,7 +42,7 @@ def copy_repository(target: Path) -> None:
 
 
 def run_tests(folder: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run pytest on ``tests`` in a copy; its first failure ends it."""
+    """Run pytest on ``tests`` in a copy; stop at the first failure."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=120", *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run(

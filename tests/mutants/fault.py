@@ -1,6 +1,6 @@
-"""The faults that ``make mutants`` plants: at least one per folder of the packages, each the kind that slips in.
+"""The faults of ``make mutants``: at least one per folder of the packages, each of a likely kind.
 
-They are in ``faults/*.toml``, by what they break.
+The faults are in ``faults/*.toml``, by broken part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FILES = sorted(Path(__file__).with_name("faults").glob("*.toml"))
 
 @dataclass(frozen=True)
 class Fault:
-    """One change of one place in the code.
+    """A change of one place in the code.
 
     Attributes:
         name: What is wrong then, in words without spaces.

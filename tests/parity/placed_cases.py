@@ -2,8 +2,8 @@
 
 ``python -m tests.parity.placed_cases FOLDER [NAME ...]`` in a process of its own: TensorFlow splits the CPU only before
 its first operation. Layers are put on the two devices in turn, so almost every blob crosses. Prints a JSON object: case
--> how many arrays were compared, how many of them are equal bit for bit, the largest difference as a share of the
-largest value of its array.
+-> number of compared arrays, number of arrays equal bit for bit, largest difference as a share of the largest value of
+its array.
 """
 
 from __future__ import annotations

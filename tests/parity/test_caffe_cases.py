@@ -1,4 +1,4 @@
-"""Every recorded case of Caffe, one test each: the selection in the repository, or a full set that a variable names."""
+"""Every recorded case of Caffe, a test each: the selection in the repository, or a full set named by a variable."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def net_of_batch(message: caffe_pb2.NetParameter, phase: Any, batch_size: int | 
 
 
 def difference(case: Case) -> float:
-    """Return the largest relative difference of a top from Caffe's; raises what says that there is no form."""
+    """Return the largest relative difference of a top from Caffe's; raise the reason if the net has no form."""
     message, phase = read_net(case.file(".prototxt")), case.record["phase"]
     archive = load_archive(case.file(".npz"))
     fixed, net = net_of_batch(message, phase), net_of_any_batch(partial(net_of_batch, message, phase))

@@ -5,7 +5,7 @@ from tests.reference.evaluations import write_evaluation
 
 
 def make_bundle(folder, weights=b"weights", *, labels=(), n_classes=2, evaluated=None, **origin):
-    """Write a bundle of one small file, with the evaluation if there is one; return its folder."""
+    """Write a bundle of one small file, with an optional evaluation; return the folder."""
     folder.mkdir(parents=True)
     (folder / "weights.caffemodel").write_bytes(weights)
     if evaluated is not None:

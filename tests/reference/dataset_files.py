@@ -1,4 +1,4 @@
-"""Files of a dataset's folder, for tests that look into it or put one together by hand."""
+"""Files of a dataset's folder, for tests that look into a folder or build a folder by hand."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Counts what is copied between the host and a device: by the functions that do it, behind their back, in a graph.
+"""Counts the copies between host and device: by the copying functions, behind their back, in a graph.
 
 For a process of its own, whose device is the second logical device of the CPU.
 """

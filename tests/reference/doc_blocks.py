@@ -1,4 +1,4 @@
-"""Blocks of Python in pages of the docs, for tests that run them as a reader would."""
+"""Blocks of Python in pages of the docs, for tests that run the blocks as a reader would."""
 
 from __future__ import annotations
 

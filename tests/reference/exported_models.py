@@ -1,4 +1,4 @@
-"""Small nets on their way into a bundle, as a format's ``write`` gets them."""
+"""Small nets on the way into a bundle, as input of a format's ``write``."""
 
 from __future__ import annotations
 

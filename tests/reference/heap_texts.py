@@ -1,4 +1,4 @@
-"""HDF5 files with their texts where h5py puts a ``str``, and where files of older versions have them: in the heap."""
+"""HDF5 files with texts where h5py puts a ``str``, and where older versions put texts: in the heap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import h5py
 
 
 def texts_in_the_heap(path: Path) -> Path:
-    """Give each attribute that is a text of fixed length a variable one, and return the file."""
+    """Replace each text attribute of fixed length by a text of variable length, and return the file."""
     with h5py.File(path, "r+") as file:
         texts = [(file, name) for name in file.attrs]
         file.visititems(lambda _, item: texts.extend((item, name) for name in item.attrs))

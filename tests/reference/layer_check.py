@@ -1,4 +1,4 @@
-"""Compares one layer, built as a net of its own, with a slow reference written from Caffe's definition.
+"""Compares a layer, built as a net, with a slow reference written from Caffe's definition.
 
 The gradient's reference needs no formula: it is the central difference of the slow forward pass in float64, along one
 random direction: a gradient that is wrong in any place has another slope.
@@ -37,14 +37,14 @@ _STEP = 1e-4
 
 
 def define(text: str, *bottom_shapes: tuple[int, ...], phase: Phase = "TRAIN") -> LayerDefinition:
-    """Return the definition of the one layer in ``text``; its bottoms must be x0, x1, ..."""
+    """Return the definition of the layer in ``text``; the bottoms must be x0, x1, ..."""
     return net_of(text, bottom_shapes, phase=phase).layers[-1].definition
 
 
 def net_of(
     text: str, bottom_shapes: Sequence[tuple[int, ...]], *, phase: Phase = "TRAIN", channels_last: bool = False
 ) -> NetSpec:
-    """Return a net of Input layers x0, x1, ... and the layer in ``text``, which reads them.
+    """Return a net of Input layers x0, x1, ... and the layer in ``text``, which reads the inputs.
 
     Args:
         text: Fields of one ``layer { }`` without name, bottoms and tops n0, n1, ... of its choice.
@@ -91,7 +91,7 @@ def run_layer(
     seed: int = 0,
     precision: Precision = "float32",
 ) -> LayerRun:
-    """Run one forward and one backward pass of the layer in ``text`` (see ``net_of``)."""
+    """Run a forward and a backward pass of the layer in ``text`` (see ``net_of``)."""
     arrays = [np.asarray(bottom, np.float32) for bottom in bottoms]
     net = net_of(text, [array.shape for array in arrays], phase=phase, channels_last=channels_last)
     vector = np.zeros(net.params.n_params, np.float32)
@@ -198,7 +198,7 @@ def _assert_slope(gradient: npt.ArrayLike, objective: Callable[[], float], value
 
 
 def assert_close(computed: npt.ArrayLike, reference: npt.ArrayLike, bound: float, label: str) -> None:
-    """Assert the shape, and norm(ours - theirs) <= bound * norm(theirs); where theirs is zero, <= bound."""
+    """Assert the shape, and norm(computed - reference) <= bound * norm(reference); for a zero reference, <= bound."""
     computed, reference = np.asarray(computed, np.float64), np.asarray(reference, np.float64)
     assert computed.shape == reference.shape, f"{label}: shape {computed.shape}, expected {reference.shape}"
     error, size = np.linalg.norm(computed - reference), np.linalg.norm(reference)
@@ -229,7 +229,7 @@ def spread_values(*shape: int, seed: int = 5, gap: float = 0.05) -> Array:
 
 
 def refusal(text: str, *bottom_shapes: tuple[int, ...], phase: Phase = "TRAIN") -> str:
-    """Return the message with which the layer in ``text`` is refused; fail if it is not."""
+    """Return the message that refuses the layer in ``text``; fail without a refusal."""
     with pytest.raises(NetError) as caught:
         define(text, *bottom_shapes, phase=phase)
     assert caught.value.layer == "layer"

@@ -1,7 +1,7 @@
-"""The most bytes that a traced function keeps on each device, and its part of the time, as TensorFlow records them.
+"""The most bytes that a traced function keeps on each device, and its share of the time, recorded by TensorFlow.
 
-A logical device of a CPU has records of its own, though what another device reads is not copied: it stays counted where
-it was made.
+A logical device of a CPU has its own records. A tensor read by another device is not copied: the maker's device counts
+the tensor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tensorflow as tf
 def recorded_call(
     function: Any, arguments: Sequence[np.ndarray[Any, Any]], where: Sequence[str], n_devices: int
 ) -> Any:
-    """Return what TensorFlow records of one call (RunMetadata), made with one thread.
+    """Return TensorFlow's record of a call (RunMetadata) with one thread.
 
     Args:
         function: A concrete function.
@@ -44,7 +44,7 @@ def recorded_call(
 def live_peaks(
     recorded: Any, arguments: Sequence[np.ndarray[Any, Any]], where: Sequence[str], n_devices: int
 ) -> list[int]:
-    """Return the peak of each CPU device in bytes: what the call takes at a time, and its arguments, which stay."""
+    """Return the peak of each CPU device in bytes: memory of the call at a time, and the arguments, which stay."""
     placed = list(zip(arguments, map(_number, where), strict=True))
     peaks = [sum(array.nbytes for array, at in placed if at == device) for device in range(n_devices)]
     for stats in recorded.step_stats.dev_stats:

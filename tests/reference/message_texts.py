@@ -1,4 +1,4 @@
-"""The texts in the code as a reader of a message sees them: one text per literal, values as an ellipsis."""
+"""The texts in the code as a reader of a message sees texts: one text per literal, values as an ellipsis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations of the Python interpreter that a call takes: a measure of work that other processes do not disturb."""
+"""Operations of the Python interpreter in a call: a measure of work, undisturbed by other processes."""
 
 from __future__ import annotations
 

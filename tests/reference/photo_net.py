@@ -1,4 +1,4 @@
-"""A net of one inner product and its solver, for ``s3_server.photos``: two classes, images of 16x16 from a dataset."""
+"""A net of one inner product and a solver, for ``s3_server.photos``: two classes, images of 16x16 from a dataset."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def write_idx(path: Path, values: np.ndarray) -> Path:
 
 
 def write_cifar(path: Path, labels, *, label_bytes: int = 1, seed: int = 0) -> np.ndarray:
-    """Write one batch; return its images as RGB planes (n, 3, 32, 32)."""
+    """Write a batch; return the images as RGB planes (n, 3, 32, 32)."""
     planes = np.random.default_rng(seed).integers(0, 256, (len(labels), 3072), dtype=np.uint8)
     with path.open("wb") as handle:
         for label, plane in zip(labels, planes, strict=True):

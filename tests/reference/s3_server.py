@@ -24,7 +24,7 @@ SECRET = "not-to-be-seen-anywhere"
 
 @contextmanager
 def s3_variables(folder: Path) -> Iterator[dict[str, str]]:
-    """Run a server with one empty bucket, ``bucket``; yield the variables of a host that may use the server.
+    """Run a server with an empty bucket, ``bucket``; yield the variables of a host that may use the server.
 
     This process has the variables, too, while the block lasts.
     """

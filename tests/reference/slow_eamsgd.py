@@ -16,7 +16,7 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass
 class PaperWorker:
-    """Worker i: its variable x and its velocity v, as in Algorithm 2; with delta 0 Algorithm 1."""
+    """Worker i: variable x and velocity v, as in Algorithm 2; with delta 0 Algorithm 1."""
 
     x: Numbers
     delta: float

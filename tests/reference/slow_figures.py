@@ -5,7 +5,7 @@ from fractions import Fraction
 
 
 def slow_roc_auc(scores, targets):
-    """Hanley and McNeil 1982: the share of pairs of a positive and a negative in order, equal ones one half."""
+    """Hanley and McNeil 1982: the share of ordered pairs of a positive and a negative, equal pairs count half."""
     pairs = [
         1.0 if high > low else 0.5 if high == low else 0.0
         for high, is_high in zip(scores, targets, strict=True)
@@ -107,7 +107,7 @@ def slow_verification(distances, is_same):
 
 
 def slow_neighbours(vectors, labels, k):
-    """The share of samples, having another of their class, with one of it among the k nearest."""
+    """The share of samples with another sample of the same class, with such a sample among the k nearest."""
     hits = []
     for at, (vector, label) in enumerate(zip(vectors, labels, strict=True)):
         neighbours = [other for other in range(len(vectors)) if other != at]

@@ -1,6 +1,6 @@
 """Loss layers as loops over positions, written from Caffe 1.0's *_loss_layer.cpp; nothing of the package is used.
 
-Floors under logarithms are left out here: they are tested at the values that reach them.
+Floors under logarithms are left out: separate tests use the values near the floors.
 """
 
 import math
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def slow_softmax(x, axis):
-    """Along one axis, one line of values at a time."""
+    """Along an axis, a line of values at a time."""
     moved = np.moveaxis(x, axis, -1)
     top = np.zeros_like(moved)
     for index in np.ndindex(*moved.shape[:-1]):

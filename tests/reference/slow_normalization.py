@@ -40,7 +40,7 @@ def slow_mvn(x, *, across_channels, normalize_variance, eps):
 
 
 def slow_moving_sums(sums, batches, fraction):
-    """Return one channel's (sum of means, of variances, of weights) after batches of (mean, variance), one by one."""
+    """Return a channel's (sum of means, of variances, of weights) after batches of (mean, variance), in order."""
     for mean, variance in batches:
         sums = (fraction * sums[0] + mean, fraction * sums[1] + variance, fraction * sums[2] + 1.0)
     return sums

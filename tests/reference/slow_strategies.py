@@ -1,7 +1,7 @@
 """Other ways to meet, element by element, in a fixed order of exchanges; written from the papers, not from our code.
 
-Every intermediate is rounded to float32, as the stored numbers are. A run is a list of (worker, what it adds to its
-parameters before it exchanges); all workers begin with the initial center.
+Every intermediate is rounded to float32, as the stored numbers are. A run is a list of (worker, update before its
+exchange); all workers begin with the initial center.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def slow_averaging(
 
 
 def slow_mean_gradient(pushes: Sequence[Sequence[float]], order: Sequence[int]) -> list[np.float32]:
-    """Sum what the workers push, in the order in which they push it, and divide by their number; in float32."""
+    """Sum the pushes in their order, and divide by their number; in float32."""
     total = [F(0.0)] * len(pushes[0])
     for worker in order:
         total = [F(t + F(p)) for t, p in zip(total, pushes[worker], strict=True)]

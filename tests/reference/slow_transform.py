@@ -1,4 +1,4 @@
-"""Caffe's DataTransformer::Transform as plain loops over pixels, from its description, for one image at a time.
+"""Caffe's DataTransformer::Transform as plain loops over pixels, from its description, image by image.
 
 Source: BVLC Caffe @9b89154, src/caffe/data_transformer.cpp.
 """

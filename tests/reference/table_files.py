@@ -56,7 +56,7 @@ def a_table(n_rows: int = 60, seed: int = 0) -> pa.Table:
 
 
 def write_table(path: Path, table: pa.Table) -> Path:
-    """Write it in the format that the ending names."""
+    """Write a table in the format of the ending."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         pa.parquet.write_table(table, path)
@@ -76,7 +76,7 @@ def write_table(path: Path, table: pa.Table) -> Path:
 
 @dataclass
 class PartsTable:
-    """A table whose parts are read one after the other, as Spark's tasks read them; see ``Table``."""
+    """A table whose parts are read in turn, as Spark's tasks read parts; see ``Table``."""
 
     source: Path
     columns: Sequence[Column]
@@ -126,7 +126,7 @@ def ingest_files(config: IngestConfig, work: Path, *, goes_on: bool = False) -> 
 
 
 def counted_rows(folder: Path, split: str) -> Sequence[tuple]:
-    """Id, label and features as the table has them, of every row of a split that counts, sorted."""
+    """Id, label and features of every counted row of a split, as in the table, sorted."""
     manifest = verify(folder / split)
     counted: list[tuple] = []
     for shard in manifest.shards:

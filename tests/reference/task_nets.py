@@ -1,4 +1,4 @@
-"""Nets of a few layers, at least one of every task that evaluation knows, with the targets that they are trained on."""
+"""Nets of a few layers, at least one per task of evaluation, with training targets."""
 
 from functools import partial
 

@@ -5,6 +5,6 @@
 
 LeNet on the digits of ``examples/``, four workers, two in shared memory and two by socket, each behind a ``proxy`` of
 its own. The real driver (``train.driver.training``) and the real worker loop run; Spark's part, which starts a worker
-again, is done by ``workers``. ``faults`` draws what happens when and does it, ``ledger`` notes in each worker what it
-has pushed and acknowledged, ``watch`` looks at processes and progress, ``invariants`` compares, ``page`` draws it.
+again, is done by ``workers``. ``faults`` draws and does the faults, ``ledger`` notes pushes and acknowledgements in
+each worker, ``watch`` looks at processes and progress, ``invariants`` compares, ``page`` draws.
 """

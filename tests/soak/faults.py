@@ -84,8 +84,7 @@ def draw_faults(
 ) -> Iterator[Fault]:
     """Yield faults without end, in order of time: each kind once, in random order, then each once again.
 
-    Server and driver are killed less often, so that some lives are long enough to be measured; which turn is the first
-    one says how soon.
+    Server and driver are killed less often: some lives must be long enough to measure. The first turn says how soon.
     """
     drawn = random.Random(seed)
     at_s = 0.0
@@ -123,7 +122,7 @@ class InjectedFault:
 
 
 class Injector:
-    """Does a schedule's faults to a run, from ``start`` to ``stop``; one that finds its target busy is left out.
+    """Does a schedule's faults to a run, from ``start`` to ``stop``; skips a fault whose target is busy.
 
     Attributes:
         injected: What was done, in order of beginning.
@@ -194,7 +193,7 @@ class Injector:
                 self._busy.discard(fault.worker)
 
     def _act(self, injected: InjectedFault) -> bool:
-        """Do it; returns whether there was something to do it to."""
+        """Do the fault; return whether a target was there."""
         fault = injected.fault
         if fault.worker == DRIVER:
             return self._kill_driver(injected)

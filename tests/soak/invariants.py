@@ -32,7 +32,7 @@ class Growth:
 
 
 def growths(lives: Iterable[Life]) -> list[Growth]:
-    """Return those of lives that were long enough."""
+    """Return the growths of lives long enough."""
     growths_of_roles = []
     for life in lives:
         settled = life.settled()
@@ -74,7 +74,7 @@ def left_findings(lives: Iterable[Life], *centers: Path) -> list[str]:
 
 
 def file_findings(run_dir: Path, expected: Sequence[str]) -> list[str]:
-    """Say what a run has in its folder that an undisturbed one has not."""
+    """Name the files of a run that an undisturbed run lacks."""
     return [f"{run_dir}/{name} is there" for name in files_of(run_dir) if name not in expected]
 
 

@@ -1,8 +1,8 @@
 """What each worker has pushed and acknowledged, noted where a SIGKILL cannot take it away; compared at the end.
 
-For strategies whose center adds what is pushed. A push is noted before it leaves the worker, the whole exchange as done
-after it has ended: an exchange that a death interrupts is known to be open, and each chunk of it may be in the center
-once or not at all. Everything else must be there exactly once.
+For strategies whose center adds what is pushed. A push is noted before the push leaves the worker, the whole exchange
+as done after its end. An exchange interrupted by a death is known to be open: each chunk may be in the center once or
+not at all. Everything else must be there exactly once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPEN = 2
 
 
 class NotedLink(SocketLink):
-    """A worker's link that keeps a ledger, in files of its own below ``folder``."""
+    """A worker's link with a ledger, in files below ``folder``."""
 
     def __init__(self, address: ExchangeAddress, folder: Path, name: str) -> None:
         super().__init__(address)
@@ -91,14 +91,14 @@ class NotedLink(SocketLink):
 
 
 class PushLedger:
-    """Sum of the pushes of one process's ended exchanges, and the pushes of the open one; in a mapped file.
+    """Sum of the pushes of a process's ended exchanges, and the pushes of the open exchange; in a mapped file.
 
-    Two sums take turns, and one store of 8 bytes says which is valid and whether an exchange is open, so that a kill
-    between any two instructions leaves one true account.
+    Two sums take turns. A store of 8 bytes says which sum is valid and whether an exchange is open, so a kill between
+    any two instructions leaves a true account.
     """
 
     def __init__(self, path: Path, n_params: int) -> None:
-        """Make the file, or open the one that a process has left."""
+        """Make the file, or open the file of an earlier process."""
         is_new = not path.exists()
         raw = np.memmap(path, np.uint8, "w+" if is_new else "r+", shape=(8 + 20 * n_params,))
         self._state = raw[:8].view(np.int64)
@@ -135,7 +135,7 @@ class Account:
     finished: list[tuple[int, int]] = field(default_factory=list)
 
     def take(self, folder: Path) -> None:
-        """Add the files of processes that have ended, and remove them."""
+        """Add the files of ended processes, and remove the files."""
         for path in sorted(folder.glob("*.grants")):
             for line in path.read_bytes().splitlines():
                 status, start, stop = json.loads(line)
@@ -152,7 +152,7 @@ class Account:
 
 @dataclass(frozen=True)
 class StepCount:
-    """Steps of the clock: those that no worker knows as done, though no death explains it; those done twice."""
+    """Steps of the clock: steps unknown to all workers without a death as explanation; steps done twice."""
 
     lost: int
     twice: int
@@ -161,9 +161,9 @@ class StepCount:
 def count_steps(account: Account, first: int, stop: int) -> StepCount:
     """Compare what workers noted as acknowledged with the clock from ``first`` to ``stop``.
 
-    A worker that was killed after the server's answer and before its note leaves a grant that it knows of; the clock
-    itself has its steps. A step that is in no grant at all was never given out. What lies behind ``stop`` was done for
-    nothing, since the next driver went on from there.
+    A worker killed after the server's answer and before its note leaves a grant without a note; the clock has the
+    steps. A step that is in no grant at all was never given out. What lies behind ``stop`` was done for nothing, since
+    the next driver went on from there.
     """
     n = max([stop, *(end for _, end in (*account.finished, *account.granted))])
     finished, granted = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -193,7 +193,7 @@ class CenterCheck:
 def check_center(
     initial: Vector, final: Vector, account: Account, spans: Sequence[slice], *, tolerance: float = 2e-4
 ) -> CenterCheck:
-    """Explain each chunk of the center: what was there, all ended exchanges, and open ones once or not at all."""
+    """Explain each chunk of the center: initial values, all ended exchanges, and open exchanges once or not at all."""
     residual = final.astype(np.float64) - initial.astype(np.float64) - account.total
     off, worst = 0, 0.0
     for span in spans:

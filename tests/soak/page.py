@@ -1,4 +1,4 @@
-"""The page of a soak: each run with its clock, its faults and recoveries on a time axis; recoveries by kind."""
+"""The page of a soak: each run with clock, faults and recoveries on a time axis; recoveries by kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Recovery:
 
 
 def recoveries(results: Sequence[RunResult]) -> list[Recovery]:
-    """Return one for each kind that was done."""
+    """Return a recovery for each injected kind."""
     faults = [fault for result in results for fault in result.injected]
     rows = []
     for kind in KINDS:

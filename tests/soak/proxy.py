@@ -1,4 +1,4 @@
-"""The way between one worker and the exchange server, with the faults of a network that the kernel here cannot make."""
+"""The connection of a worker and the exchange server, with network faults that the kernel here cannot make."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Proxy:
             pair.reset()
 
     def damage(self, kind: str, seed: int) -> None:
-        """Change the next piece of some length: ``flip`` a bit of it, ``drop`` it, or send it ``twice``."""
+        """Change the next piece of some length: ``flip`` a bit, ``drop`` the piece, or send the piece ``twice``."""
         with self._lock:
             for pair in self._pairs:
                 pair.damage = (kind, seed)
@@ -94,7 +94,7 @@ class Proxy:
 
 
 class _Pair:
-    """One connection of a worker, and the proxy's own to the server for it."""
+    """A connection of a worker, and the proxy's connection to the server."""
 
     def __init__(self, condition: Condition, client: socket.socket, server: socket.socket) -> None:
         self.damage: tuple[str, int] | None = None

@@ -1,7 +1,7 @@
-"""One training by the real driver, undisturbed or under a schedule of faults, and what is known of it afterwards.
+"""A training by the real driver, undisturbed or under a schedule of faults, and its result.
 
-Each driver is a process of its own. One that is killed leaves an account in a file, as of that moment; the same command
-is started again.
+Each driver is a process of its own. A killed driver leaves an account in a file, as of this moment; the same command
+starts again.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def make_digits(folder: Path) -> Path:
 
 @dataclass
 class Part:
-    """What is known of one driver, from its start to its end or to the moment before it was killed.
+    """The facts of a driver, from its start to its end or to the moment before its kill.
 
     Attributes:
         first: Clock at which it began.
@@ -227,7 +227,7 @@ def _received(receiver: Connection, limit_s: float) -> Part | None:
 
 
 def _drive(plan: Plan, number: int, context: Any, dataset: Path, folder: Path, sender: Connection) -> None:
-    """Be a driver of the run, in a process that was forked for it; what is known in the end is told."""
+    """Be a driver of the run, in a forked process; send the facts at the end."""
     # The processes' template is our parent's child, which only the parent may ask whether it lives.
     forkserver._forkserver.ensure_running = lambda: None
     error = ""
@@ -365,7 +365,7 @@ class _Scene:
         )
 
     def _kill_this_process(self, injected: InjectedFault) -> bool:
-        """Die as a driver does, unless the next one would begin where this one did, or find nothing to do."""
+        """Die as a driver does, unless the next driver would begin at the same clock, or find nothing to do."""
         if not self._part.first < max(self._paths.snapshot_iterations(), default=0) < self._plan.max_iter:
             return False
         with self.workers.lock:  # whose account must not change any more
@@ -460,7 +460,7 @@ def last_accuracy(run_dir: Path) -> float:
 
 @contextmanager
 def _log_to(path: Path) -> Iterator[None]:
-    """Have everything that is logged in a file, and nothing of it on the terminal."""
+    """Log everything into a file, and nothing to the terminal."""
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()

@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass
 class Life:
-    """One process from its start to its end.
+    """A process from start to end.
 
     Attributes:
         role: ``server`` or ``worker 2``.
@@ -103,8 +103,8 @@ class Watch:
     def lives_until(self, at: float, warmed: Mapping[str, Sequence[Sequence[float]]]) -> list[Life]:
         """Return the lives with what was seen of them until then: at the end of a run processes let go of everything.
 
-        A process is warm ``WARM_UP_S`` after its first exchange, the server after everybody's; and so long after the
-        first time that it did each thing which takes memory once and for all.
+        A process is warm ``WARM_UP_S`` after its first exchange, the server after everybody's first exchange. A process
+        is also warm ``WARM_UP_S`` after each first action that takes memory once.
 
         Args:
             at: Seconds, ``time.monotonic``.

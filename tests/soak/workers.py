@@ -32,7 +32,7 @@ ENVIRONMENT = {
 
 @contextmanager
 def worker_template() -> Iterator[multiprocessing.context.ForkServerContext]:
-    """Give a context whose processes are forked from one that has imported TensorFlow and computed nothing."""
+    """Give a context whose processes are forked from a process that has imported TensorFlow and computed nothing."""
     old_environment = dict(os.environ)
     os.environ.update(ENVIRONMENT)
     context = multiprocessing.get_context("forkserver")
@@ -47,7 +47,7 @@ def worker_template() -> Iterator[multiprocessing.context.ForkServerContext]:
 
 
 class WorkerProcesses(Workers):
-    """Workers as processes; each is started again until it says how it ended.
+    """Workers as processes; a worker starts again until a process reports an ending.
 
     Attributes:
         account: Ledgers of the processes that have ended.
@@ -82,7 +82,7 @@ class WorkerProcesses(Workers):
 
     @property
     def pids(self) -> dict[int, int]:
-        """Worker -> process id, of those that run."""
+        """Worker -> process id, of running workers."""
         with self.lock:
             return {worker: process.pid for worker, process in self._processes.items() if process.is_alive()}
 
@@ -140,7 +140,7 @@ class WorkerProcesses(Workers):
                 return
 
     def _run(self, worker: int, settings: dict[str, Any], folder: Path) -> dict[str, Any] | None:
-        """Run one process to its end; returns what it says, None for one that was killed or has failed."""
+        """Run a process to its end; return its result, None for a killed or failed process."""
         receiver, sender = self._context.Pipe(duplex=False)
         arguments = (settings, worker, self.starts[worker], str(folder), str(self._folder / "workers.log"), sender)
         process = self._context.Process(target=work, args=arguments, name=f"soak worker {worker}", daemon=True)
@@ -163,7 +163,7 @@ class WorkerProcesses(Workers):
 
 
 def work(settings: dict[str, Any], worker: int, attempt: int, folder: str, log: str, sender: Connection) -> None:
-    """Run one worker as its Spark task would, in a process that was forked for it."""
+    """Run a worker as its Spark task would, in a forked process."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(handle, 1)
     os.dup2(handle, 2)

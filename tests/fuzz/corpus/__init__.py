@@ -1,1 +1,1 @@
-"""The readers that are fuzzed, by where their files come from; ``table`` has all."""
+"""The fuzzed readers, by origin of the files; ``table`` has all."""

@@ -40,7 +40,7 @@ train_state { level: 1 stage: "a" } weights: "a,b" solver_mode: CPU regularizati
 
 
 def _files(*patterns: str, largest: int = 60_000) -> Callable[[Path], list[bytes]]:
-    """Return what makes a corpus of the fixtures that the patterns name, the smallest ones."""
+    """Return a function that makes a corpus of the smallest fixtures of the patterns."""
 
     def corpus(_: Path) -> list[bytes]:
         paths = [path for pattern in patterns for path in sorted(CAFFE.glob(pattern))]
@@ -104,7 +104,7 @@ def _lmdb(folder: Path) -> list[bytes]:
 
 
 def _read_lmdb(content: bytes, folder: Path) -> None:
-    """Walk the pages, as the process of its own does; what that reports is what the project's error says."""
+    """Walk the pages, as the separate process does; the finding is the text of the project's error."""
     import lmdb
 
     database = folder / "db"

@@ -26,7 +26,7 @@ _MOST_RECORDS = 4
 
 
 def _indexed(name: str, index: Callable[[Path, Path], SourceIndex]) -> Callable[[bytes, Path], None]:
-    """Return a reader that indexes a file called ``name`` and reads its first records."""
+    """Return a reader that indexes a file called ``name`` and reads the first records."""
 
     def read(content: bytes, folder: Path) -> None:
         work = folder / "work"

@@ -1,6 +1,6 @@
 """Calls of a worker that knows the secret: to the exchange's server, by a host in a tree, and to the file server.
 
-An input is lines. A line is a call's JSON, or ``#`` and the fields of a frame, with bytes that its payload repeats: so
+An input is lines. A line is the JSON of a call, or ``#`` and the fields of a frame with repeated payload bytes. So
 damage reaches behind the headers of frames.
 """
 
@@ -175,7 +175,7 @@ def _host_centers(folder: Path) -> list[bytes]:
 
 
 def _open_host_center(content: bytes, folder: Path) -> None:
-    """Be a worker that finds the center of its host, which another worker holds."""
+    """Be a worker that finds the center of its host; another worker holds the center."""
     path = host_center_path(folder, RUN)
     path.write_bytes(content)
     with path.open("rb") as holder:

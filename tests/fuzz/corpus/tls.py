@@ -1,4 +1,4 @@
-"""The handshake with TLS: other bytes in its place, other bytes within it, and damage on the way of a good one."""
+"""The handshake with TLS: replaced by other bytes, with other bytes inside, and damaged on the way."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _refused(was_let_in: bool) -> None:
 
 
 def _on_the_way(content: bytes, *, to_server: bool) -> None:
-    """Change bytes between a worker and its server, in one direction: places, each with the bits that are flipped."""
+    """Change bytes between a worker and its server, in one direction: positions, each with the flipped bits."""
     n_bytes = len(content) // _DAMAGE.size * _DAMAGE.size
     changes = dict(_DAMAGE.iter_unpack(content[:n_bytes]))
     client, client_end = socket.socketpair()
@@ -136,7 +136,7 @@ def _on_the_way(content: bytes, *, to_server: bool) -> None:
 def _relay(
     ways: Mapping[socket.socket, socket.socket], changes: Mapping[socket.socket, dict[int, int]], *, quiet_s: float
 ) -> None:
-    """Pass bytes on until one side has ended, or both wait for bytes that damage has announced."""
+    """Pass bytes on until a side has ended, or both sides wait for bytes announced by damage."""
     passed = dict.fromkeys(ways, 0)
     with suppress(OSError):
         while ready := select.select(list(ways), [], [], quiet_s)[0]:

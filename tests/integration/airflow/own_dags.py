@@ -95,7 +95,7 @@ def make_database() -> None:
 
 
 def main(result: Path) -> None:
-    """Run every DAG to its end, and write what its stages ran with and what its tasks returned."""
+    """Run every DAG to its end, and write the arguments of stages and the results of tasks."""
     from deepspark_ops.operators import check
     from deepspark_ops.operators.tasks import process_stage, spark_stage, turn
     from tests.reference.dataset_files import put_manifest_text

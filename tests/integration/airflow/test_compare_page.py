@@ -1,4 +1,4 @@
-"""The page that compares runs: curves, settings, matrices and their difference, samples as pictures."""
+"""The page that compares runs: curves, settings, matrices and differences, samples as pictures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SECOND = [0, 0, 1, 0, 1, 0, 1, 2, 2, 2]  # wrong at 2 and 5
 
 
 def evaluate(client: Any, run: str, answers: list[int], labels: list[int] = LABELS, **options: Any) -> Path:
-    """Write an evaluation with pictures of its mistakes; each is a picture of its position."""
+    """Write an evaluation with pictures of the mistakes; each picture shows its position."""
     scored = evaluation(answers, labels, **{"n_classes": 3, "names": NAMES, "weights": run, **options})
     folder = write_evaluation(client.home / "runs" / "deepspark_train" / run / "evaluation", scored)
     pictures = {at: EncodedPicture("image/png", f"{run} {at}".encode()) for at in kept_mistakes(scored.samples.answers)}

@@ -106,7 +106,7 @@ def test_graph_is_as_written(dag_id: str) -> None:
 
 
 def test_tasks_announce_by_assets_and_by_no_alias() -> None:
-    """The first two tasks that end together with an alias both insert its association, and Airflow fails one."""
+    """If the first two tasks with an alias end together, both insert its association, and Airflow fails the second."""
     outlets = {(dag_id, task.task_id): task.outlets for dag_id in GRAPHS for task in load(dag_id).tasks if task.outlets}
     dataset = Asset("deepspark_dataset", uri="x-deepspark://dataset")
     assert outlets == {

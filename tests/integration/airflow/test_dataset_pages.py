@@ -1,4 +1,4 @@
-"""The pages about datasets: what they hold, a look at their samples, which runs used them, and for whom they are."""
+"""The pages about datasets: content, a look at samples, the runs that used a dataset, and rights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHEET = {0: EncodedPicture("image/png", b"zeros"), 1: EncodedPicture("image/png"
 
 
 def write_dataset(client: Any, name: str, dag: str, run: str) -> Path:
-    """Write a dataset that a run has used; return its folder."""
+    """Write a dataset with a run that used the dataset; return the folder."""
     folder = client.home / "datasets" / name
     for split, counts in (("train", [5, 3]), ("test", [1, 1])):
         n = sum(counts)

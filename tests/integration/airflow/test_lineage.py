@@ -1,4 +1,4 @@
-"""OpenLineage's events of a DAG's run, as its file transport writes them beside Airflow's own provider of it."""
+"""OpenLineage's events of a DAG run, from the file transport beside Airflow's own provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms of a model's page: what they change, what is kept of it, and who is refused."""
+"""The forms of a model's page: changes, history, and refused users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages about models: versions, production and history as the registry has them, for whom they are."""
+"""The pages about models: versions, production and history from the registry, and rights."""
 
 from __future__ import annotations
 

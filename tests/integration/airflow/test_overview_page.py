@@ -1,4 +1,4 @@
-"""The page that looks over many runs: columns, correlations, and that names are text."""
+"""The page over many runs: columns, correlations, and names as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages about a run: who may see them, which files they can reach, what they show and what may run in them."""
+"""The pages about a run: rights, reachable files, content, and scripts that may run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RUN_ID = "manual__2026-01-31T04:05:06.789+00:00"
 
 @pytest.fixture
 def page() -> ModuleType:
-    """The page's module; its import warns, which only tests may filter."""
+    """The module of the page; its import warns, and only tests may filter the warning."""
     from deepspark_ops.operators.pages import app
 
     return app

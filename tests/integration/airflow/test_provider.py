@@ -1,4 +1,4 @@
-"""Airflow lists DeepSpark among its providers where the package is installed, and has its connection type."""
+"""Airflow lists DeepSpark among the providers of an installed package, and knows the connection type."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_airflow_lists_the_provider_of_an_installed_package_with_its_links_and_i
 
 
 def installed_package(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a process that sees an installation of the package, with its entry points."""
+    """Return the environment of a process that sees an installed package with entry points."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     group = "apache_airflow_provider"
     lines = [f"[{group}]", *(f"{name} = {value}" for name, value in project["entry-points"][group].items())]
@@ -74,7 +74,7 @@ def test_every_module_that_the_provider_names_has_an_operator() -> None:
 
 
 def test_the_connections_page_has_a_form_with_the_folders_of_an_installation() -> None:
-    """As Airflow's schema of provider information, and its own reading of it, have it."""
+    """Compare with Airflow's schema of provider information, and with Airflow's own reading."""
     info = get_provider_info()
     schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
     assert set(info) <= set(schema["properties"])

@@ -33,7 +33,7 @@ LABELS = [0, 1] * 20
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Any]:
-    """A reader of a run that trains, with one snapshot; what it is compared with comes in the tests."""
+    """A reader of a training run with one snapshot; the tests bring the values to compare."""
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages

@@ -1,4 +1,4 @@
-"""The forms that change a run's name, tags and archive mark: what they change, what is kept of it, who is refused."""
+"""The forms for a run's name, tags and archive mark: changes, history, refused users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages about many runs: who sees which rows, what the address chooses, and that names are text."""
+"""The pages about many runs: rights per row, choice by the address, names as text."""
 
 from __future__ import annotations
 

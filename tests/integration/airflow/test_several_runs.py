@@ -24,7 +24,7 @@ URL = f"/runs/deepspark_train/{urllib.parse.quote(DAG_RUN, safe='')}"
 
 @pytest.fixture
 def split_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The pages' client with a DAG run of two trainings: a finished one in a group, and one that trains."""
+    """The pages' client with a DAG run of two trainings: a finished training in a group, and a running training."""
     run = KnownRun("deepspark_train", DAG_RUN, "running", 900.0, 900.0, None, "manual", "ada")
     monkeypatch.setattr(page_runs, "RUNS", [*page_runs.RUNS, run])
     with pages_client(tmp_path) as client:

@@ -1,4 +1,4 @@
-"""Trials on the pages: a comparison lists its trials, each trial has its page, and the list of runs has them all."""
+"""Trials on the pages: a comparison lists its trials, each trial has a page, and the list of runs has all trials."""
 
 from __future__ import annotations
 

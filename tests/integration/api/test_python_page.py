@@ -1,4 +1,4 @@
-"""The blocks of the page *Python*, literally and in their order, in one process with the files that the page names."""
+"""The blocks of the page *Python*, literally and in order, in one process with the files of the page."""
 
 from __future__ import annotations
 

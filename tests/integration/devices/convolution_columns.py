@@ -1,7 +1,7 @@
 """Columns of the gradients of convolutions, recorded and forecast; ``python -m``, in a process of its own.
 
 ``TF_ENABLE_ONEDNN_OPTS=0`` has TensorFlow compute as on a CPU where TensorFlow leaves oneDNN out. Prints a JSON object:
-layer -> the largest tensor that a kernel of the gradient took for itself, and the forecast, in bytes.
+layer -> largest tensor that a kernel of the gradient allocated, and the forecast, in bytes.
 """
 
 from __future__ import annotations

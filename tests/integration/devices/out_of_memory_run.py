@@ -1,6 +1,6 @@
 """A worker whose training step finds no memory: ``python -m tests.integration.devices.out_of_memory_run FOLDER``.
 
-TensorFlow's allocator reads its limit, TF_MKL_ALLOC_MAX_BYTES, when it starts. Prints how the worker ended.
+TensorFlow's allocator reads the limit TF_MKL_ALLOC_MAX_BYTES when TensorFlow starts. Prints how the worker ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The forecast of a step's memory, and that recompute takes less of it, against what TensorFlow's allocator counts."""
+"""The forecast of a step's memory, with and without recompute, against the counts of TensorFlow's allocator."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What stage evaluate does inside Spark, in one process with one JVM.
+"""Stage evaluate inside Spark, in one process with one JVM.
 
     python in_one_spark.py RUN BROKEN FOLDER
 
-Evaluates RUN into FOLDER, then with the weights BROKEN, which diverged, and writes what that gave to refused.txt.
+Evaluates RUN into FOLDER, then with the diverged weights BROKEN, and writes the error to refused.txt.
 """
 
 from __future__ import annotations

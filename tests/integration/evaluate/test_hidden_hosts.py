@@ -1,7 +1,7 @@
 """Evaluate, predict and features in Spark on a host that sees neither run, dataset, bundle, inputs nor output.
 
 The host is a namespace of this machine with a network and empty folders. Takes minutes, and needs the right to make
-namespaces (root has it); `make test-cluster` runs it.
+namespaces (root has the right); `make test-cluster` runs the file.
 """
 
 from __future__ import annotations

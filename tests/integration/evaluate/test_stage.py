@@ -318,7 +318,7 @@ layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "class" top: 
 
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
-    """A run on the net's own HDF5 files, without a dataset; returns it and its samples by split."""
+    """A run on the net's own HDF5 files, without a dataset; returns the run and samples by split."""
     folder = tmp_path_factory.mktemp("own")
     samples = {}
     for split, n, seed in (("train", 64, 1), ("test", 21, 2)):

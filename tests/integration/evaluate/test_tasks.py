@@ -32,7 +32,7 @@ product = partial(inner_product, more='weight_filler { type: "xavier" }')
 
 
 def trained(folder, layers, columns, *, n_steps=60, **options):
-    """Train a net on HDF5 columns; return its run, its evaluation, its weights and the test's columns."""
+    """Train a net on HDF5 columns; return run, evaluation, weights and the test columns."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, rows in (("train", slice(0, 64)), ("test", slice(64, 64 + N_TEST))):
         with h5py.File(folder / f"{split}.h5", "w") as file:

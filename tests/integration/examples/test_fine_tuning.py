@@ -1,4 +1,4 @@
-"""The example fine_tuning, as its README runs it but for Spark: frozen layers stay, the new one learns."""
+"""The example fine_tuning, as in its README but without Spark: frozen layers stay, the new layer learns."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""The example own_python_layer: its values are the formula's, and it learns in a net."""
+"""The example own_python_layer: values follow the formula, and the layer learns in a net."""
 
 import numpy as np
 import pytest

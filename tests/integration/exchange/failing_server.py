@@ -1,8 +1,8 @@
-"""An exchange server that kills itself at a given place of its code: run in the server's stead by tests.
+"""An exchange server that kills itself at a failpoint of its code; tests run it in place of the server.
 
 ``python -m tests.integration.exchange.failing_server``. The variable ``FAILPOINTS`` names a JSON file with a list of
-places; each start takes the first one out of it, and from then on dies there. Nothing of it is in the product: places
-are functions, patched here, and stores into a worker's counters.
+names. Each start removes the first name from the list and dies at this failpoint. Nothing of it is in the product:
+places are functions, patched here, and stores into a worker's counters.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def reporting(_journal: Journal, _state: Any, message: Any, _now: float) -> bool
 
 
 class DyingCounters:
-    """A worker's counters; the process dies before or after a store into one of them."""
+    """The counters of a worker; the process dies before or after a store into a counter."""
 
     def __init__(self, cells: Any, column: int, *, is_stored: bool) -> None:
         self._cells, self._column, self._is_stored = cells, column, is_stored

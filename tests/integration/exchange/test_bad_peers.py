@@ -353,7 +353,7 @@ def test_driver_connection_cannot_act_for_a_worker(running: RunningExchange) -> 
 
 
 def test_a_restarted_workers_statistics_are_its_own(tmp_path: Path) -> None:
-    """Its predecessor died in exchange 1, after its statistics were gathered; exchange 1 is the restarted one's too."""
+    """The previous process died in exchange 1, after its statistics; the restarted worker repeats exchange 1."""
     statistics = StatisticBlobs.from_json([[0, 1, 1, 2, 2, 0.5]])
     initial = initial_vector()
     initial[:3] = (4.0, 1.0, 1.0)

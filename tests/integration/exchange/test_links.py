@@ -1,4 +1,4 @@
-"""Links that fail without a word: a worker and its exchange get over them."""
+"""Links that fail silently: a worker and its exchange recover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker may look at the center, to test it, without changing what its next exchange does."""
+"""A worker may look at the center, to test the center, without a change of the next exchange."""
 
 from __future__ import annotations
 

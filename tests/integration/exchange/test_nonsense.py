@@ -1,4 +1,4 @@
-"""Members of a run that push nonsense: it is refused and counted, the center stays, and the others go on."""
+"""Members of a run that push nonsense: the server refuses and counts the pushes, the center stays, the others go on."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Relay:
 
 
 def rewrite_a_push(data: bytearray) -> bool:
-    """Make another push of one that passes in clear: 0.125 for each parameter of it that is in this piece."""
+    """Replace a push in clear: 0.125 for each parameter of the push in this piece."""
     at = data.find(PUSH_HEADER)
     begin = at + wire.HEADER.size
     count = (len(data) - begin) // 4
@@ -86,10 +86,10 @@ def flip_a_bit_of_a_long_piece(data: bytearray) -> bool:
 def test_a_push_that_is_changed_on_the_way(
     tmp_path: Path, protection: Protection, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With TLS and MAC it is refused: the center stays, and the worker comes back and pushes what it meant.
+    """TLS and MAC refuse the push: the center stays, and the worker reconnects and repeats the true push.
 
-    Without either the relay's push is taken. Both sides have proved that they know the secret, and the relay has
-    carried the proofs: that is why ``off`` is for a host that is left by nothing.
+    Without either the relay's push is taken. Both sides have proved the secret, and the relay has carried the proofs:
+    ``off`` suits only a host that nothing leaves.
     """
     local = initial_vector()
     with (

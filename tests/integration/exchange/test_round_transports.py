@@ -1,4 +1,4 @@
-"""Strategies whose workers wait for each other: through one process, a socket and shared memory they do the same."""
+"""Strategies whose workers wait for each other give the same through one process, a socket and shared memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def measure(link: WorkerLink, worker: int) -> tuple[Vector, Vector]:
 
 
 def two_links(stack: ExitStack, folder: Path, strategy: str, transport: str) -> list[WorkerLink]:
-    """Return links that have joined, all of them before the first push: a round waits for who is there."""
+    """Return links that have all joined before the first push: a round waits for all present workers."""
     if transport == "local":
         exchange = LocalExchange(make_settings(folder, strategy=strategy, **FIELDS), initial_vector(N_PARAMS))
         links: list[WorkerLink] = [exchange.link(), exchange.link()]

@@ -178,7 +178,7 @@ def test_rounded_pushes_stay_near_the_whole_ones(tmp_path: Path, wire_dtype: str
 
 @pytest.mark.parametrize("wire_dtype", ["float16", "bfloat16"])
 def test_rounded_pushes_of_eight_workers_keep_the_weighted_sum(tmp_path: Path, wire_dtype: str) -> None:
-    """Their center weighs two of them."""
+    """The center weighs two workers."""
     order = [*range(8)] * 5
     settings = make_settings(
         tmp_path, transport="socket", wire_dtype=wire_dtype, n_params=200, n_workers=8, chunk=33, strategy="easgd"
@@ -455,6 +455,6 @@ def test_256_connections_are_held_and_cost_the_server_next_to_no_memory(tmp_path
 
 
 def own_bytes(pid: int) -> int:
-    """Memory of the process' own: pages of the center, which it maps, come and go with the system's load."""
+    """Private memory of the process: mapped pages of the center come and go with the system's load."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(fields["RssAnon"].split()[0]) * 1024

@@ -56,7 +56,7 @@ def all_at_once(running: RunningExchange, folder: Path, workers: Sequence[int]) 
 
 
 def joined_links(running: RunningExchange, folder: Path) -> tuple[list[SocketLink], list[Vector]]:
-    """Return the links of eight workers that have joined, and the vectors that they start from."""
+    """Return the links of eight joined workers, and their start vectors."""
     links = [link_of(running.address, folder, worker) for worker in range(8)]
     for worker, link in enumerate(links):
         link.join(worker)

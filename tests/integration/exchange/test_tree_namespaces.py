@@ -1,6 +1,6 @@
 """A tree of centers between network namespaces: bytes on the cables, and a host that is lost.
 
-Needs the right to make namespaces (root has it); `make test-cluster` runs it.
+Needs the right to make namespaces (root has the right); `make test-cluster` runs the file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def settings_of(folder: Path, **options: str | int) -> ExchangeSettings:
 
 @contextmanager
 def workers_in(running: RunningExchange, room: Room, workers: Sequence[int]) -> Iterator[subprocess.Popen[str]]:
-    """Run workers in a namespace, with a shared memory of its own; the end of the context kills them."""
+    """Run workers in a namespace with separate shared memory; the end of the context kills the workers."""
     host = [sys.executable, "-m", "tests.integration.exchange.tree_host", *map(str, workers)]
     command = room.command("sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh", *host)
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=ROOT) as process:

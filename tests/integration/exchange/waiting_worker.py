@@ -1,4 +1,4 @@
-"""A worker that takes a grant and computes for ever; says when its connection to the server breaks, and by what."""
+"""A worker that takes a grant and computes for ever; prints when and why its connection to the server breaks."""
 
 from __future__ import annotations
 

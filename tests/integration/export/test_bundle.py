@@ -115,7 +115,7 @@ assert not [name for name in sys.modules if name.startswith(("caffe_import", "de
 
 @pytest.fixture(scope="module")
 def requests(bundle):
-    """Types and shapes of requests: one that the model takes, one of another type, and ones of wrong shapes."""
+    """Types and shapes of requests: an accepted request, another type, and wrong shapes."""
     height, width, channels = bundle.manifest.inputs[0].shape[1:]
     good = [2, height, width, channels]
     wrong = [

@@ -1,4 +1,4 @@
-"""Bundles of every task, as stage convert writes them: the pages of a run's bundle and of a model show each of them."""
+"""Bundles of every task, from stage convert: the pages of a run's bundle and of a model show each bundle."""
 
 from __future__ import annotations
 

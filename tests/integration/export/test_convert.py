@@ -1,4 +1,4 @@
-"""A bundle made of files alone serves the numbers of the bundle that the run itself exported."""
+"""A bundle made of files alone serves the numbers of the bundle that the run exported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.tf
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunPaths, npt.NDArray[np.uint8]]:
-    """Return a dataset, a run on it, and its test images as an exported model takes them."""
+    """Return a dataset, a run, and test images in the form of the exported model."""
     dataset = tmp_path_factory.mktemp("dataset")
     images = make_dataset(dataset)["test"][0]
     run = make_run(tmp_path_factory.mktemp("run"), dataset, n_steps=20)
@@ -36,7 +36,7 @@ def exported(trained: tuple[Path, RunPaths, npt.NDArray[np.uint8]]) -> Bundle:
 
 
 def convert(folder: Path, **values: Any) -> BundleManifest:
-    """Run the stage as its process does, with paths as JSON has them."""
+    """Run the stage as a process does, with paths from JSON."""
     config = folder / "config.json"
     config.write_text(
         json.dumps(

@@ -43,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> RunPaths:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> RunPaths:
-    """Return a run long enough that its classes do not hang by rounding."""
+    """Return a run long enough for classes that do not depend on rounding."""
     return make_run(tmp_path_factory.mktemp("trained"), dataset, n_steps=40)
 
 

@@ -1,4 +1,6 @@
-"""Runs of nets that are no classifiers, or more than one: exported, answered by the bundle, and scored as delivered."""
+"""Runs of nets that are no classifiers, or more than a classifier: exported, answered by the bundle, and scored as
+delivered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nets that a Reshape or an LSTM ties to the batch of their prototxt: scored, exported and served by that batch."""
+"""Nets that a Reshape or an LSTM ties to the batch of the prototxt: scored, exported and served by this batch."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -61,7 +61,7 @@ NETS = {"lstm": LSTM, "frames": FRAMES, "reshape": FIXED}
 
 @pytest.fixture(scope="module", params=["lstm", "frames", pytest.param("reshape", marks=pytest.mark.long)])
 def exported(request, tmp_path_factory):
-    """Dataset, its 53 test images, run, its bundle."""
+    """Dataset, 53 test images, run, bundle."""
     from deepspark_ops.evaluate.stage import run_evaluate  # TensorFlow
     from deepspark_ops.export.bundle import write_bundle
 
@@ -80,7 +80,7 @@ def exported(request, tmp_path_factory):
 
 
 def scores_by_hand(run, images):
-    """Scores of the images by loops: batches of ten in order, the last one filled by its last image."""
+    """Scores of the images by loops: batches of ten in order, the last batch filled with the last image."""
     blobs = read_caffemodel(next(run.root.rglob("*.caffemodel")))
     filled = np.concatenate([images, np.repeat(images[-1:], -len(images) % 10, axis=0)]).astype(np.float64) / 128
     rows = filled.reshape(len(filled), -1)

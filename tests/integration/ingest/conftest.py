@@ -1,4 +1,4 @@
-"""One Spark for all tests of this folder in a process: pyspark keeps its first JVM, and no second context starts."""
+"""One Spark for all tests of this folder in a process: pyspark keeps its first JVM and starts no second context."""
 
 from __future__ import annotations
 

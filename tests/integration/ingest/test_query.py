@@ -1,4 +1,4 @@
-"""Which SQL a query may be: one SELECT over the source, tables of the catalog and allowed files."""
+"""The allowed SQL of a query: one SELECT over the source, tables of the catalog and allowed files."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Tables as Spark reads them: one session, every format, the same dataset from each."""
+"""Tables as Spark reads tables: one session, every format, equal datasets."""
 
 import codecs
 import gzip

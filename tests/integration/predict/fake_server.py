@@ -1,4 +1,4 @@
-"""The server as ``deepspark serve`` runs it, in front of a model of a few lines: it is there in a second."""
+"""The server of ``deepspark serve``, in front of a model of a few lines that starts within a second."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Everything that answers inside Spark, in one process with one JVM: starting one takes longer than the rest.
+"""All answers inside Spark, in one process with one JVM: a start takes longer than the rest.
 
     python in_one_spark.py BUNDLE IMAGES LIST FOLDER job|rest
 
@@ -100,7 +100,7 @@ def other_kinds(session, folder: Path):
 
 
 def refusals(bundle: Path, frame, inputs, *, has_probabilities: bool):
-    """Return what is said of mistakes: another number of columns, probabilities that there are not."""
+    """Return the messages of mistakes: a wrong number of columns, missing probabilities."""
     wrong = {"inputCols": [*inputs, inputs[0]]}, *([] if has_probabilities else [{"probabilityCol": "p"}])
     messages = []
     for names in wrong:

@@ -1,4 +1,4 @@
-"""Bundles of every kind of result, made of nets of one layer or two: their answers are a line of numpy each."""
+"""Bundles of every kind of result, from nets of one layer or two: the answers are a line of numpy each."""
 
 from __future__ import annotations
 

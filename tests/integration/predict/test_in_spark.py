@@ -1,4 +1,4 @@
-"""A bundle inside Spark answers as in one process: a job of its own, tables of the catalog, a user's script."""
+"""A bundle inside Spark answers as in one process: a separate job, tables of the catalog, a user's script."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def spark(exported, tmp_path_factory):
 
 
 def in_spark(exported, tmp_path_factory, part, *, kinds=()):
-    """Return bundle, folder that Spark wrote, what it said, images, list: 53 images and two that are none."""
+    """Return bundle, Spark's folder, Spark's results, images, list: 53 images and two other files."""
     _, _, _, bundle, files = exported
     folder, images = tmp_path_factory.mktemp("spark"), tmp_path_factory.mktemp("files") / "images"
     shutil.copytree(files, images)

@@ -1,4 +1,4 @@
-"""The example of a Spark ML pipeline, run as its users run it: it starts three Spark applications."""
+"""The example of a Spark ML pipeline, run as users do; three Spark applications start."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ LMDB = 'data_param { source: "none" batch_size: 4 backend: LMDB }'
 
 
 def untrained_run(folder, dataset, *, transform=SCALED, layer="Data", param=LMDB, std=0.1):
-    """A run of no steps: its weights are those that its fillers draw."""
+    """A run of no steps: the weights are drawn by the fillers."""
     folder.mkdir(parents=True, exist_ok=True)
     net, solver = folder / "net.prototxt", folder / "solver.prototxt"
     net.write_text(NET.format(layer=layer, param=param, transform=transform, std=std))
@@ -84,7 +84,7 @@ def predicted(bundle, source, output, **options):
 
 
 def require_equal(answers, rows, *, rtol=1e-4):
-    """Compare answers with an evaluation: by an LMDB's keys, which end in the records' names, else in their order."""
+    """Compare answers with an evaluation: by the keys of an LMDB, which end in the records' names, else in order."""
     assert [row["error"] for row in answers] == [None] * len(rows)
     of_name = {row["name"].partition("_")[2]: row for row in rows if row["name"] is not None}
     rows = [of_name[answer["id"]] for answer in answers] if answers[0]["id"] in of_name else rows
@@ -305,7 +305,7 @@ def test_the_cards_code_makes_the_samples_that_ingestion_made(tmp_path, options,
 
 
 def test_every_place_that_takes_raw_images_gives_the_answers_of_the_evaluation(tmp_path):
-    """Spark's function, which its stages call, the server, and features; ``predict`` is above."""
+    """Spark's function of the stages, the server, and features; ``predict`` is above."""
     source = photographs(tmp_path / "source", ".png")
     options = {"gray": True, "max_pixel": 255, **RESIZED}
     config = IngestConfig(source=source, test_source=source, output=tmp_path / "data", shuffle=False, **options)

@@ -1,4 +1,4 @@
-"""A real server process with clients that stop in the middle of a request, and honest ones beside them."""
+"""A real server process with clients that stop in the middle of a request, beside honest clients."""
 
 import http.client
 import json
@@ -79,7 +79,7 @@ def read_to_end(client):
 
 @pytest.mark.parametrize("start", [HEADERS + b"\r\n{", HEADERS + b"Expect: 100-continue\r\n\r\n", HEADERS])
 def test_slow_clients_keep_nobody_out(patient_server, start):
-    """They stop after the headers and one byte, after the headers, or within the headers."""
+    """Clients stop after the headers and one byte, after the headers, or within the headers."""
     url = patient_server
     n_before = n_answered(url)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Exchanges that overlap the steps of virtual workers: against a slow loop of both equations, and their times."""
+"""Exchanges that overlap the steps of virtual workers: against a slow loop of both equations, and the times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAIN = "center_weight: 1 momentum_from_center: 0 measured_rates: false"
 
 @dataclass
 class SlowWorker:
-    """Its parameters, those that it has handed over, and the elastic difference of the exchange under way."""
+    """Parameters, handed-over parameters, and the elastic difference of the open exchange."""
 
     x: np.ndarray
     handed_over: np.ndarray

@@ -33,7 +33,7 @@ def solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_only_what_is_missing_is_run(
     solver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One run's result is there already, of another, and one that was cut off."""
+    """A result is there already, another run's result, and a truncated result."""
     simulated: list[str] = []
     real = run_processes.run_all
 

@@ -1,4 +1,4 @@
-"""Runs in virtual time, with a net: as real ones where those are certain, and the same every time."""
+"""Runs in virtual time, with a net: equal to real runs where the order is certain, and repeatable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make soak` for half a minute, with a seed: everything that hits a long one, once."""
+"""`make soak` for half a minute, with a seed: each kind of fault of a long soak, once."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.object_store
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Return the variables of a host that may use the store; this process has them, too."""
+    """Return the variables of a host that may use the store; this process has the variables, too."""
     with s3_variables(tmp_path_factory.mktemp("moto")), pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
         yield {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -145,7 +145,7 @@ def test_a_net_is_trained_scored_and_answers_from_the_store(dataset, environment
 
 
 def test_hadoops_client_reads_and_writes(tmp_path, monkeypatch):
-    """With viewfs, which needs no server: a file system of Hadoop's own, named by its settings alone."""
+    """With viewfs, which needs no server: a file system of Hadoop, named by settings alone."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "data" / "photos").mkdir(parents=True)
     (tmp_path / "conf" / "core-site.xml").write_text(

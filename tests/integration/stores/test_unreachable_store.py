@@ -1,4 +1,4 @@
-"""An object store that nothing answers for: every command that is given its address says so in one message."""
+"""An object store without an answer: every command with such an address says so in one message."""
 
 from __future__ import annotations
 

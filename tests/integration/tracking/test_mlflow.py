@@ -1,6 +1,6 @@
-"""A real MLflow server on SQLite: what it is told, read back by its REST API alone, against the run's own files.
+"""A real MLflow server on SQLite: the sent values, read back by the REST API, against the run's files.
 
-The client and the server have environments of their own (``make test-mlflow``), since this one has no MLflow.
+The client and the server have separate environments (``make test-mlflow``); this environment has no MLflow.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def skip_without_mount_namespaces() -> None:
 
 
 def bare_program(folder: Path, hidden: Sequence[Path]) -> Path:
-    """Return a program that runs Spark's classes where ``hidden`` folders are empty; skips where that is not allowed.
+    """Return a program that runs Spark's classes with empty ``hidden`` folders; skip without the right to hide folders.
 
     Args:
         folder: For the program and its copy of Spark; not below a hidden folder.

@@ -1,4 +1,4 @@
-"""The small dataset that several files train on, and nets that the runs of a file share."""
+"""The small dataset of several files, and the nets that the runs of a file share."""
 
 from __future__ import annotations
 

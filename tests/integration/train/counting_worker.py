@@ -1,4 +1,4 @@
-"""A worker that reads and computes nothing: it writes down which records it used, of whole pieces."""
+"""A worker that reads and computes nothing, but writes down the records of whole pieces."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def count(
 
     Lines of ``log``: epoch, then the labels of a whole piece that the server has taken back.
 
-    With ``dies_after`` the process kills itself in the middle of a piece, after that many steps: while its thread
-    holds further ones.
+    With ``dies_after`` the process kills itself in the middle of a piece, after this number of steps, while its thread
+    holds further pieces.
     """
     link = connect(address)
     link.join(worker)

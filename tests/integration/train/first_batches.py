@@ -19,7 +19,7 @@ Take = Callable[[LeasedBatches, int], tuple[Feeds, int]]
 
 
 def begin_together(folder: Path) -> None:
-    """Let each worker in this process wait with its first batches for those of the other worker."""
+    """Let each worker in this process wait with its first batches for the other worker's first batches."""
     LeasedBatches.take = take_together(folder)  # type: ignore[method-assign]
 
 

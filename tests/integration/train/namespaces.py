@@ -1,6 +1,7 @@
-"""Network namespaces with cables to a bridge of this host, which can be cut and slowed; and Spark's programs in them.
+"""Network namespaces with cables to a bridge of this host. Cables can be cut and slowed. Also Spark's programs in the
+namespaces.
 
-Each has an address of its own, and what runs in it a /dev/shm of its own: nothing but the cable leads to the others.
+Each namespace has an address and a /dev/shm of its own: only the cable leads to other namespaces.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Room:
         self._name, self._cable, self._bridge = f"{bridge}-room{number}", f"{bridge}c{number}", bridge
 
     def open(self, stack: ExitStack) -> None:
-        """Make it, until the stack ends; what still runs in it then keeps nothing but the name-less rest."""
+        """Make the namespace until the stack ends; a process left inside keeps only the unnamed namespace."""
         _run("ip", "netns", "add", self._name)
         stack.callback(_run, "ip", "netns", "del", self._name)
         _run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self._name)
@@ -82,7 +83,7 @@ class Room:
 
 @contextmanager
 def rooms(n: int) -> Iterator[list[Room]]:
-    """Make namespaces with cables to a bridge that is ``HOST``; skips the test where that is not allowed."""
+    """Make namespaces with cables to the bridge ``HOST``; skip the test without the right."""
     bridge = f"ds{os.getpid()}"
     with ExitStack() as stack:
         try:

@@ -30,7 +30,7 @@ Prepare = Callable[[], None]
 
 
 class NoSignals:
-    """In place of ``RunSignals``, which takes over those of the process."""
+    """In place of ``RunSignals``, which takes over the signals of the process."""
 
     stopped_by = None
 

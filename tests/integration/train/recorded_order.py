@@ -1,7 +1,7 @@
-"""Several workers in a recorded order: which worker had which steps, which pieces of data, and when it pushed.
+"""Several workers in a recorded order: steps, pieces of data and pushes of each worker.
 
-That is what a run with several workers leaves to their speeds. ``Recording`` keeps it of a free run; played, each
-worker waits until what comes next is its own, so that a run can be repeated, also from a snapshot on.
+In a free run the order depends on the workers' speeds. ``Recording`` keeps the order. In a replay each worker waits for
+its recorded turn, so a run can be repeated, also from a snapshot on.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Recording:
 
 
 class Turns:
-    """The turns of one run: recorded in ``recorded``, and as ``order`` has them, if it is given."""
+    """The turns of a run: recorded in ``recorded``, or played from ``order`` if present."""
 
     def __init__(self, n_workers: int, order: Recording | None = None, *, dies_at: int | None = None) -> None:
         """Play ``order``; every worker dies in place of its first acknowledgement of steps behind ``dies_at``."""

@@ -1,6 +1,6 @@
 """Whole runs whose workers have two logical devices of the CPU each: ``python -m`` with the dotted name of this file.
 
-Prints a JSON object: run -> what became of it, and how far its snapshots are from the plain run's.
+Prints a JSON object: run -> its end, and the distance of its snapshots from the plain run's.
 """
 
 from __future__ import annotations

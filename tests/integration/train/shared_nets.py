@@ -1,4 +1,4 @@
-"""Nets compiled once for all workers and runs in this process, as those of the virtual cluster share them."""
+"""Nets compiled once for all workers and runs in this process, as the virtual cluster shares nets."""
 
 from __future__ import annotations
 

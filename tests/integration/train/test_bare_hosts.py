@@ -1,6 +1,6 @@
 """A host on which nothing is prepared: without Python, run and dataset, workers train by deepspark pack.
 
-Takes minutes, and needs the right to make mount namespaces (root has it); `make test-cluster` runs it.
+Takes minutes, and needs the right to make mount namespaces (root has the right); `make test-cluster` runs the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Training on a standalone cluster: what is refused, what crosses the network, and which GPUs a worker gets.
 
-Takes minutes; `make test-cluster` runs it. It reads the packets of the loopback device, which carries what
-a host sends to its own addresses, so it needs the right to open a packet socket (root has it).
+Takes minutes; `make test-cluster` runs it. Reads the packets of the loopback device, which carries a host's traffic to
+its own addresses. So the test needs the right to open a packet socket (root has the right).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def spark_class(
     settings: Path,
     program: Path = SPARK_CLASS,
 ) -> Iterator[None]:
-    """Run a daemon of Spark until the block ends, from the line on that says that it is ready."""
+    """Run a daemon of Spark until the block ends; the block begins at the daemon's ready line."""
     environment = {**os.environ, "SPARK_CONF_DIR": str(settings), "PYTHONPATH": os.pathsep.join(sys.path)}
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -119,7 +119,7 @@ def cluster(folder: Path, address: str, settings: str, *, cores: int = 1, memory
 
 
 class Packets:
-    """Packets of this host to one of its own addresses while the block runs."""
+    """Packets of this host to an own address while the block runs."""
 
     def __init__(self, address: str) -> None:
         self._address = socket.inet_aton(address)

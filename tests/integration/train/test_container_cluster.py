@@ -1,4 +1,4 @@
-"""Master and worker as compose.yaml starts them: a Spark job with authentication and encryption runs on them."""
+"""Master and worker as compose.yaml starts both: a Spark job with authentication and encryption runs."""
 
 from __future__ import annotations
 

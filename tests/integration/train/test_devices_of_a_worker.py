@@ -1,6 +1,7 @@
 """Workers with two devices: replicas and a net laid out train, snapshot and resume like a plain run of the same passes.
 
-The devices are logical ones of the CPU, which TensorFlow makes only before its first operation: hence the processes.
+The devices are logical devices of the CPU. TensorFlow makes logical devices only before its first operation: hence the
+processes.
 """
 
 from __future__ import annotations

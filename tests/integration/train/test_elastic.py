@@ -1,4 +1,4 @@
-"""Workers that come and go with the hosts of a standalone cluster: one, four, two; and each executor replaced."""
+"""Workers that come and go with the hosts of a standalone cluster: 1, 4, 2, and each executor replaced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def host(folder: Path, name: str, master: str, *, cores: int) -> Iterator[None]:
 
 
 def kill_host(folder: Path, name: str) -> None:
-    """Kill a host's daemon, its executors and their workers, as a spot node vanishes."""
+    """Kill a host's daemon, executors and workers, as a spot node vanishes."""
     (daemon,) = [pid for pid, command in descendants(os.getpid()).items() if str(folder / name) in command]
     kill(list(descendants(daemon)))
 

@@ -1,4 +1,4 @@
-"""A run that was killed and goes on from its last snapshot is the run that nothing happened to, bit for bit."""
+"""A killed run that goes on from its last snapshot equals an undisturbed run, bit for bit."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def assert_same_state(paths: RunPaths, expected: RunPaths) -> None:
 def test_one_workers_run_that_died_is_the_unbroken_one(
     solver: str, deaths: dict[int, int], dataset: Path, tmp_path: Path
 ) -> None:
-    """``deaths`` has the clock of each death and the snapshot that is there then."""
+    """``deaths`` has the clock of each death and the snapshot on disk at this clock."""
     unbroken = run_in_process(config_for_solver(tmp_path / "unbroken", dataset, solver))
     config = config_for_solver(tmp_path / "broken", dataset, solver)
     for dies_at, snapshot in deaths.items():

@@ -1,6 +1,6 @@
 """Workers whose mounts hide the driver's folders: small files come with the task, all else from the driver's server.
 
-Needs the right to make mount namespaces (root has it); `make test-cluster` runs it.
+Needs the right to make mount namespaces (root has the right); `make test-cluster` runs the file.
 """
 
 from __future__ import annotations

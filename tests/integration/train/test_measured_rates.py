@@ -1,4 +1,4 @@
-"""The curvature that a worker's model measures, against the one that algebra gives."""
+"""The curvature measured by a worker's model, against the curvature from algebra."""
 
 from __future__ import annotations
 

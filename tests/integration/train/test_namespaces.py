@@ -1,6 +1,6 @@
 """Executors without common memory, each in a network namespace of its own, whose cables are slowed and cut.
 
-Takes minutes, and needs the right to make namespaces (root has it); `make test-cluster` runs it.
+Takes minutes, and needs the right to make namespaces (root has the right); `make test-cluster` runs the file.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Run:
         return {_dotted(remote) for local, remote in rows if int(local.partition(":")[2], 16) == int(address[2])}
 
     def end(self) -> None:
-        """See that it comes to a whole end."""
+        """See the run end completely."""
         self.job.process.wait(LIMIT_S)
         assert self.job.wait() == 0, "\n".join(self.job.lines)
         assert {event.data["transport"] for event in self.job.events("worker_joined")} == {"socket"}
@@ -107,7 +107,7 @@ def _dotted(hexadecimal: str) -> str:
 def begin(
     both: tuple[str, Path, list[Room]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., tuple[Run, Room]]]:
-    """Yield what begins a run in which both workers exchange, and returns it with the namespace of one of them."""
+    """Yield a function that begins a run of two workers, and returns the run and the namespace of one."""
     master, settings, room_list = both
     monkeypatch.setenv("SPARK_CONF_DIR", str(settings))
 

@@ -1,6 +1,6 @@
-"""A worker on a device of its own moves the parameters when it exchanges, and at no other time.
+"""A worker on a device moves the parameters at an exchange, and at no other time.
 
-The device is a second logical one of the CPU, in a process of its own: TensorFlow treats it as it does a GPU.
+The device is a second logical device of the CPU, in a separate process: TensorFlow treats the device like a GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""With several workers in a recorded order, a run that died and goes on is the unbroken one, bit for bit."""
+"""With several workers in a recorded order, a run that died and goes on is the unbroken run, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Workers that run at different speeds, killed and gone on with: a snapshot's parts are of one moment, and no record
-is missed.
+"""Workers of different speeds, killed and resumed: all parts of a snapshot are of one moment, and no record is missed.
 
 The links make happen in each round what a free run leaves to chance: worker 0 goes on before the others have
 acknowledged, and worker 1 sends its state after worker 2 has computed further steps.
@@ -159,7 +158,7 @@ def killed_and_gone_on(
 ) -> tuple[Counter[bytes], int, dict[int, PacedLink]]:
     """Return how often each record was used and will be until the end of the epoch that the run ended in.
 
-    Used are those that are in a worker's state of the snapshot, and those of the second life.
+    Used records are the records in a worker's state of the snapshot, and the records of the second life.
 
     Returns:
         The count of each image, the number of epochs, and the links of the life that was killed.
@@ -193,7 +192,7 @@ def killed_and_gone_on(
 def test_rounds_leave_snapshots_of_one_moment_and_read_every_record_once(
     strategy: str, comm_period: int, images: tuple[Path, list[bytes]], tmp_path: Path
 ) -> None:
-    """A worker's step behind a snapshot reads a piece to its end: half of one is a minibatch."""
+    """A worker's step behind a snapshot reads a piece to its end: half a piece is a minibatch."""
     every = N_WORKERS * comm_period
     changes: dict[str, Any] = {"strategy": strategy, "n_workers": N_WORKERS, "comm_period": comm_period}
     config = lbfgs_config(

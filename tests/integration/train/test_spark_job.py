@@ -42,7 +42,7 @@ def _no_job_outlives_its_test() -> Iterator[None]:
 
 
 class Job:
-    """A training job as a process of its own, its output read as it comes."""
+    """A training job as a process; reads the output line by line."""
 
     def __init__(self, folder: Path, *, engine: str = "spark", **config: object) -> None:
         values = {
@@ -259,7 +259,7 @@ def test_mistake_found_by_a_worker_ends_the_run_with_its_message(engine: str, tm
 
 @pytest.fixture(scope="module")
 def shared_gpu_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """Return the run of two workers that share one GPU, which TensorFlow does not see, with another deepspark."""
+    """Return the run of two workers that share a GPU unseen by TensorFlow, with another deepspark."""
     folder = tmp_path_factory.mktemp("shared_gpu")
     metadata = folder / "path" / "deepspark-0.0.7.dist-info" / "METADATA"
     metadata.parent.mkdir(parents=True)

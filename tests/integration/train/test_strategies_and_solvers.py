@@ -36,7 +36,7 @@ def but_for_a_few(*quick: str) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def center_of_one(tmp_path_factory: pytest.TempPathFactory) -> Vector:
-    """Return the center of a run by one worker, which is the same whatever the strategy."""
+    """Return the center of a run by one worker, equal for all strategies."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(CAFFE)
         return strategy_run("sgd_batchnorm", "easgd", tmp_path_factory.mktemp("alone") / "run", n_workers=1).center

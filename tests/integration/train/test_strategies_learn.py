@@ -36,7 +36,7 @@ def loss_over_the_data(run: Run, params: Vector) -> float:
 
 
 def assert_history_goes_on(finished: Finished) -> None:
-    """The last snapshot holds the one history there is, and the next life of the run begins with it."""
+    """The last snapshot holds a single history, and the next life of the run begins with this history."""
     run = finished.prepared.run
     saved = [read_worker_state(run.paths.snapshot(run.prefix, 60, "state.h5"), worker) for worker in range(2)]
     assert saved[0].history.any()

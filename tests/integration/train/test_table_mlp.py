@@ -1,4 +1,4 @@
-"""The example of a table: its nets learn classes and values from shards that ingestion made."""
+"""The example of a table: nets learn classes and values from ingested shards."""
 
 import importlib.util
 from pathlib import Path

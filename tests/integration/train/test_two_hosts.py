@@ -1,7 +1,8 @@
 """Two hosts with two workers each, which share nothing but a cable each: a tree of centers.
 
 The hosts are namespaces of this machine, with a network, a shared memory, and empty folders in place of dataset, runs
-and copies. Takes minutes, and needs the right to make namespaces (root has it); `make test-cluster` runs it.
+and copies. Takes minutes, and needs the right to make namespaces (root has the right); `make test-cluster` runs the
+file.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
 
 
 def finished(job: Job) -> float:
-    """See a run to its whole end; return the accuracy of its last test."""
+    """See a run end completely; return the accuracy of the last test."""
     job.process.wait(LIMIT_S)
     assert job.wait() == 0, "\n".join(job.lines)
     end = job.events("stage")[-1]

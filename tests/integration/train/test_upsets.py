@@ -214,7 +214,7 @@ def _with_max_iter(config: TrainConfig, max_iter: int) -> TrainConfig:
 
 
 def test_max_iter_of_an_edited_solver(dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A retry with a longer one goes on; with one that is reached already nothing is trained, and that is said."""
+    """A retry with a larger max_iter goes on; with a reached max_iter the run trains nothing and says so."""
     unbroken = run_in_process(config_for_solver(tmp_path / "unbroken", dataset, "SGD"))
     config = _with_max_iter(config_for_solver(tmp_path / "longer", dataset, "SGD"), 14)
     assert run_in_process(config).prepared.run.paths.snapshot_iterations() == [10, 14]

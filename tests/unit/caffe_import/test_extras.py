@@ -1,4 +1,4 @@
-"""Parts whose framework is hidden: one message that names the extra, exit code 2 where a process ends with it."""
+"""Parts with a hidden framework: one message that names the extra, exit code 2 of the process."""
 
 from __future__ import annotations
 

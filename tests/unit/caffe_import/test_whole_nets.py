@@ -1,4 +1,4 @@
-"""Published nets, whole: they build, have the published number of parameters, and keep their weights in a file."""
+"""Published nets: each net builds, has the published number of parameters, and keeps its weights in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that is a folder of this disk, behind pyarrow's interface as the real ones are."""
+"""A store in a folder of this disk, behind pyarrow's interface as real stores."""
 
 from pathlib import Path
 

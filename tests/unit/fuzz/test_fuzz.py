@@ -1,4 +1,4 @@
-"""The fuzzer finds what it is there for, tells it once with its numbers, and finds nothing in the project's readers."""
+"""The fuzzer finds planted faults, reports each once with its numbers, and finds nothing in the project's readers."""
 
 from __future__ import annotations
 

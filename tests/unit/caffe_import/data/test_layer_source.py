@@ -1,4 +1,4 @@
-"""From a layer's message to its source, and messages for a layer that names the wrong thing."""
+"""From a layer's message to its source, and messages for wrong names in a layer."""
 
 import shutil
 from pathlib import Path

@@ -166,7 +166,7 @@ def test_a_relative_folder_is_given_back_after_the_process_went_elsewhere(number
 
 
 def test_records_of_all_kinds_are_read_as_protobuf_reads_them(tmp_path):
-    """Raw records are read by hand; what is written otherwise, or holds more, is not taken for one of those."""
+    """Raw records are read by hand; records of other encodings or with more fields are not."""
     rng = np.random.default_rng(0)
 
     def datum(at, **fields):

@@ -62,7 +62,7 @@ def test_random_cases_are_present():
 
 
 def every_crop(image, options, phase):
-    """All results that a random transform of one image may have."""
+    """All possible results of a random transform of an image."""
     crop, (_, height, width) = options.crop_size, image.shape
     centre = ((height - crop) // 2, (width - crop) // 2)
     rows = [centre[0]] if phase == "TEST" else range(height - crop + 1)

@@ -21,7 +21,7 @@ ROWS, COLUMNS = 24, 30
 
 
 def image_of(seed: int = 0) -> np.ndarray:
-    """A smooth picture, so that OpenCV's fixed-point rounding stays below one grey level."""
+    """A smooth picture: OpenCV's fixed-point rounding stays below one grey level."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 255, (5, 5, 3)).astype(np.uint8)
     return cv2.resize(coarse, (COLUMNS, ROWS))

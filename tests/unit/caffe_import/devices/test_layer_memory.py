@@ -17,7 +17,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss
 
 
 def kept_bytes(text: str) -> dict[str, int]:
-    """Return layer -> values (not bytes) that it keeps, without those of four bytes each that are none."""
+    """Return layer -> kept bytes, without layers that keep nothing."""
     return {row.layer: row.activation_bytes for row in layer_rows(net_of(text)) if row.activation_bytes}
 
 

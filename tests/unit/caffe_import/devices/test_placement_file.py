@@ -1,4 +1,4 @@
-"""Placement files: which line places which layer, where the others go, and every mistake that one can hold."""
+"""Placement files: the line that places a layer, the device of other layers, and every mistake in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights files: every generation read as Caffe reads it, written byte for byte as Caffe writes it."""
+"""Weights files: every generation read like Caffe, written byte for byte like Caffe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged global heaps: the library never gets one, whatever leads it there; whole ones are read as by the library."""
+"""Damaged global heaps: the library never gets a damaged heap; whole heaps are read as by the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HDF5 files that lead into others are refused by every reader of HDF5; those that do not are read."""
+"""Every reader of HDF5 refuses files that lead into others, and reads all other files."""
 
 from __future__ import annotations
 

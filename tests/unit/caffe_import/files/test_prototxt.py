@@ -287,7 +287,7 @@ FRAGMENTS = st.sampled_from(
 
 
 def read_refusal(read: Callable[[], Message]) -> str | None:
-    """Return the importer's words, or None if it reads; any other error fails the test by itself."""
+    """Return the importer's message, or None after a read; any other error fails the test."""
     try:
         read()
     except CaffeImportError as error:

@@ -1,4 +1,4 @@
-"""Element-wise layers against their formulas, value by value; their derivatives at kinks."""
+"""Element-wise layers against formulas, value by value; derivatives at kinks."""
 
 from __future__ import annotations
 

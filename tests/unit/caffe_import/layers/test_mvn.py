@@ -1,4 +1,4 @@
-"""MVN against a loop over planes. Its gradient is Caffe's own: the recorded cases check it."""
+"""MVN against a loop over planes. The gradient is Caffe's own: the recorded cases check the gradient."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ FEW = settings(max_examples=4)
 
 @dataclass
 class Drawn:
-    """A layer, what it reads and what it must give."""
+    """A layer, its inputs and its expected outputs."""
 
     text: str
     reference: Callable[..., Sequence[Array]]

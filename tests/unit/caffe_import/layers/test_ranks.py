@@ -1,4 +1,4 @@
-"""A layer that gets bottoms of a rank or size that it cannot use says so: every type, with no options of its own."""
+"""A layer refuses bottoms of an unusable rank or size: every type, with default options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scale and Bias: which axes the values cover, with one and with two bottoms."""
+"""Scale and Bias: the axes of the values, with one bottom and with two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batch a net is built for, and how many samples it needs together."""
+"""The batch size of a net, and the number of samples that the net computes together."""
 
 import pytest
 from google.protobuf import text_format
@@ -18,7 +18,7 @@ def reshape(*dims):
 
 
 def lstm(n_steps, n_streams):
-    """Over steps of the blob x, with marks that are made of its first value, so that they have its axes."""
+    """An LSTM over steps of the blob x; the marks come from the first value, for equal axes."""
     return (
         'layer { name: "cut" type: "Slice" bottom: "x" top: "first" top: "rest"'
         " slice_param { axis: 2 slice_point: 1 } }\n"

@@ -33,19 +33,19 @@ def product_chain(n: int) -> list[str]:
 
 
 def sharers(n: int) -> list[str]:
-    """Return layers that share one weight and one bias."""
+    """Return layers with a shared weight and a shared bias."""
     return [DATA, *products(n, 'param { name: "w" } param { name: "b" }')]
 
 
 def readers_of_a_blob(n: int) -> list[str]:
-    """Return layers that read one blob, each with a loss of its own on one label blob."""
+    """Return layers that read a common blob, each with its loss on a common label blob."""
     loss = 'layer { name: "loss%d" type: "SoftmaxWithLoss" bottom: "b%d" bottom: "labels" top: "loss%d" }'
     readers = [PRODUCT % (f"ip{k}", "x", f"b{k}", "") for k in range(n)]
     return [DATA, LABELS, *readers, *(loss % (k, k, k) for k in range(n))]
 
 
 def writers_of_a_blob(n: int) -> list[str]:
-    """Return layers that work in place on one blob."""
+    """Return layers that work in place on a common blob."""
     return [DATA, PRODUCT % ("a", "x", "a", ""), *(RELU % (f"relu{k}", "a", "a") for k in range(n))]
 
 

@@ -1,4 +1,4 @@
-"""The parameter vector with which a net starts: its order, and what it depends on."""
+"""The initial parameter vector of a net: order and dependence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs and loss weights from a net's message, against those that Caffe recorded of the net that it built."""
+"""Outputs and loss weights from a net's message, against Caffe's record of the built net."""
 
 from __future__ import annotations
 

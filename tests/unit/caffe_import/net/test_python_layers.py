@@ -1,4 +1,4 @@
-"""A Python layer's module is imported only if that was allowed: an import runs its code."""
+"""The module of a Python layer is imported only with permission: an import runs code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A solver's file and the nets that it names."""
+"""A solver's file and the named nets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates of every policy against the rates that Caffe used, and the counter that is part of the state."""
+"""Rates of every policy against Caffe's rates, and the counter in the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules are pure; their numbers are tested where they run: in ``test_train_step`` and in ``test_solver_step``."""
+"""The rules are pure; ``test_train_step`` and ``test_solver_step`` test their numbers."""
 
 from __future__ import annotations
 

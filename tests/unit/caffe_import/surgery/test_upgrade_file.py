@@ -1,4 +1,4 @@
-"""Old files written anew, against the texts that Caffe's own tools wrote and the parameters that Caffe loaded."""
+"""Old files written anew, against the texts of Caffe's tools and the parameters that Caffe loaded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Steps in 16 bits by every plan, on two logical devices of the CPU: ``python -m`` with the dotted name of this file.
 
-Its arguments are precisions; ``bfloat16:replicas`` is one plan alone. Prints a JSON object: precision and plan -> what
-differs from one device that computes all of it.
+Its arguments are precisions; ``bfloat16:replicas`` is a single plan. Prints a JSON object: precision and plan ->
+differences from one device that computes everything.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ layer { name: "loss" type: "Reduction" bottom: "product" top: "loss" loss_weight
 def one_step(
     net: NetSpec, params: np.ndarray, feeds: dict[str, np.ndarray], solver: str = ""
 ) -> tuple[np.ndarray, float]:
-    """Return the parameters after one update at rate 1 and the norm that the clipping saw."""
+    """Return the parameters after one update at rate 1 and the norm before the clipping."""
     spec = solver_spec(parse_solver(f'base_lr: 1 lr_policy: "fixed" max_iter: 9 {solver}'))
     function = compile_training(net, spec, n_threads=1, with_grad_norm=True)
     state, outputs = function.run(

@@ -1,4 +1,4 @@
-"""Kernels count for the layer that they compute, whatever the layers are called."""
+"""A kernel counts for the layer that it computes, for every name of the layer."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ SCOPES: list[str] = []
 
 @python_layer(module="tests_of_predict", name="Seen")
 class Recorder:
-    """Keeps the name of the operation that it makes."""
+    """Keeps the name of its operation."""
 
     def setup(self, param_str: str, bottom_shapes: tuple[tuple[int, ...], ...]) -> None: ...
 

@@ -271,7 +271,7 @@ def test_a_refused_run_leaves_no_certificate(folder, monkeypatch, began):
 
 @pytest.fixture
 def trainings(monkeypatch):
-    """Configs of the trainings that a comparison starts; a training leaves a snapshot, an evaluation its metrics."""
+    """Configs of the trainings of a comparison; a training leaves a snapshot, an evaluation its metrics."""
     configs = []
 
     def run_job(module, config, *, on_line, **_):

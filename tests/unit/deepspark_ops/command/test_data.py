@@ -1,4 +1,4 @@
-"""``deepspark data``: what it says of a dataset, what damage it names, what differs between two."""
+"""``deepspark data``: its description of a dataset, the damage it names, the difference of two datasets."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from tests.reference.raw_sources import write_images
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A dataset of 30 images of classes 0, 1, 2 in its first version, then with four changes in its second."""
+    """A dataset of 30 images of classes 0, 1, 2 in its first version, with four changes in its second."""
     folder = tmp_path_factory.mktemp("data")
     source = write_images(folder / "raw", 40)
     lines = source.read_text().splitlines()

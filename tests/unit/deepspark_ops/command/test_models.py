@@ -1,4 +1,4 @@
-"""``deepspark models`` from the outside: what it prints, what it changes, how it ends."""
+"""``deepspark models`` from the outside: output, changes, exit codes."""
 
 import json
 

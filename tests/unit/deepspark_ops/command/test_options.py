@@ -1,4 +1,4 @@
-"""Every option whose values are known words lists them in its help and in the error for another word."""
+"""Every option with a fixed list of words shows the list in its help and in the error for another word."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def stage_models(model: type[StageConfig] = StageConfig) -> Iterator[type[StageC
 
 
 def literal_fields() -> Iterator[Any]:
-    """Yield model, field and words of each field of a config model that takes one of some words."""
+    """Yield model, field and words of each field of a config model with a fixed list of words."""
     for model in stage_models():
         for name, info in model.model_fields.items():
             words = [

@@ -91,7 +91,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(command: tuple[str, ...]) -> Result:
-    """Run a command that must refuse a file with one message."""
+    """Run a command that must refuse a file with a single message."""
     result = invoke(*command)
     assert isinstance(result.exception, SystemExit), repr(result.exception)
     assert result.exit_code == 2, result.output

@@ -1,4 +1,4 @@
-"""A worker's share of its executor's cores, from a folder that is written as the kernel writes /proc."""
+"""A worker's share of its executor's cores, from a folder in the form of the kernel's /proc."""
 
 from __future__ import annotations
 

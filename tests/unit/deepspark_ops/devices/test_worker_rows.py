@@ -1,4 +1,4 @@
-"""A worker's devices as this host tells: what each needs, and what there is for it."""
+"""The devices of a worker on this host: needs and supply."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLACED = ComputePlan(placement=Placement(2, {"data": 0, "wide": 0, "thin": 1, "l
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A host to be changed: its GPUs, their memory and its own."""
+    """A host to be changed: GPUs, their memory and the host's memory."""
     has: dict[str, Any] = {"gpus": (), "gpu_bytes": None, "bytes": 64 * GIB}
     monkeypatch.setattr(module, "host_gpus", lambda _: HostGpus(has["gpus"], "" if has["gpus"] else "no nvidia-smi"))
     monkeypatch.setattr(module, "gpu_memory_bytes", lambda _: has["gpu_bytes"])

@@ -1,4 +1,4 @@
-"""Which checks are made, what a failed one leaves out, and what the command prints and ends with."""
+"""The checks of the doctor, the checks that a failure leaves out, output and exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that are counted together give what each of them counted by itself gives, and no more wait than allowed."""
+"""Batches counted together give the sums of single batches, and no more batches wait than allowed."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ CREATED = {"created"}
 
 
 def samples_of(targets, *, batch=7):
-    """Return samples whose stored values are their positions and what they should be."""
+    """Return samples whose stored values are their positions and targets."""
     stored = {"at": np.arange(N, dtype=np.int64), "t": targets}
 
     def batches(start=0, stop=None):
@@ -128,7 +128,7 @@ def test_a_part_is_scored_by_itself(monkeypatch):
 
 
 class Passes:
-    """A clock that a forward pass moves on by its time."""
+    """A clock advanced by the time of each forward pass."""
 
     def __init__(self, *seconds):
         self._seconds = iter(seconds)

@@ -1,4 +1,4 @@
-"""Which device scores; that it scores right is tests/integration/evaluate's business."""
+"""The device that scores; tests/integration/evaluate tests the scores."""
 
 from __future__ import annotations
 

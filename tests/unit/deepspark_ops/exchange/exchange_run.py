@@ -1,4 +1,4 @@
-"""A run small enough for tests: its settings, and a worker that adds fixed updates instead of training."""
+"""A run small enough for tests: settings, and a worker that adds fixed updates instead of training."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WorkerRun:
 def sum_before_and_after(runs: list[WorkerRun], center: Vector, n_steps: int) -> tuple[Any, Any]:
     """Return, per element in float64, what workers and center hold together, and what they must hold.
 
-    Elastic exchanges keep the sum of worker and center, so it is what was there at first and every step's update.
+    Elastic exchanges keep the sum of worker and center: the initial sum and every step's update.
     """
     held = center.astype(np.float64) + sum(run.local.astype(np.float64) for run in runs)
     first = initial_vector(len(center)).astype(np.float64) + sum(run.pulled.astype(np.float64) for run in runs)

@@ -27,7 +27,7 @@ def shapes(_):
 
 
 def deploy_of(message, net):
-    """Return the deploy net and the blob of its one result."""
+    """Return the deploy net and the blob of its single result."""
     deploy_net = build_deploy_net(message, net, choose_tasks(net), {"data", "label"})
     assert [(model_input.blob, model_input.source, model_input.part) for model_input in deploy_net.inputs] == [
         ("data", "data", None)

@@ -1,4 +1,4 @@
-"""Nets without class scores: what their deploy net is, and what every format gives for them."""
+"""Nets without class scores: the deploy net, and the results of every format."""
 
 import keras
 import numpy as np

@@ -1,4 +1,6 @@
-"""One rename makes all splits of a version visible: whatever fails before it, the version before is there, whole."""
+"""A single rename makes all splits of a version visible: after a failure before the rename, the version before is
+whole.
+"""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""From a config to tasks: nothing lost, options that do not fit, digests that see every change."""
+"""From a config to tasks: nothing lost, options that do not fit, digests of every change."""
 
 import numpy as np
 import pytest

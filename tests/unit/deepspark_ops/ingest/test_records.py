@@ -1,4 +1,4 @@
-"""Names as labels: one order for training and test set, whatever each of them holds."""
+"""Names as labels: one order for training and test set, whatever their content."""
 
 import numpy as np
 import pytest

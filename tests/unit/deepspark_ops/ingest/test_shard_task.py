@@ -1,4 +1,4 @@
-"""One task: what it writes, counts and rejects, and that a user's mistake comes back as a value."""
+"""A task: written, counted and rejected records, and a user's mistake as a value."""
 
 import cv2
 import h5py

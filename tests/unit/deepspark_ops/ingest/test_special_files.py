@@ -29,7 +29,7 @@ UNREAD = {"lock.mdb", "LOCK", "LOG", "LOG.old"}
 
 
 def own_source(name: str, folder: Path) -> Path:
-    """Return an example source in ``folder``; one of the fixtures is copied there."""
+    """Return an example source in ``folder``; a fixture is copied into the folder."""
     source = EXAMPLE_SOURCES[name](folder)
     if folder in (source, *source.parents):
         return source

@@ -1,4 +1,4 @@
-"""Where the local Airflow keeps its files, inside a checkout and without one."""
+"""The files of the local Airflow, inside a checkout and without a checkout."""
 
 from __future__ import annotations
 

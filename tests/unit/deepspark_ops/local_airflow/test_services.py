@@ -1,4 +1,4 @@
-"""The order in which services start, and what is said when one does not; with processes that are none."""
+"""The order in which services start, and the message of a failed start; with fake processes."""
 
 from __future__ import annotations
 

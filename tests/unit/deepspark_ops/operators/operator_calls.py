@@ -45,7 +45,7 @@ def context(
     late_min: float = 0.0,
     stored: Any = (),
 ) -> dict[str, Any]:
-    """Return a task's context: of a run that ``events`` triggered, else of one by the timetable.
+    """Return a task's context: of a run triggered by ``events``, else of a scheduled run.
 
     ``stored`` are all events of the dataset Asset that Airflow keeps, oldest first.
     """
@@ -135,14 +135,14 @@ def operator_of(kind: Any, dag: DAG, locations: Places, **arguments: Any) -> Any
 
 
 def rendered(operator: BaseOperator, values: dict[str, Any]) -> Any:
-    """Return an operator whose templates are those of a task's context, as Airflow makes it before it executes."""
+    """Return an operator with rendered templates of a task's context, as Airflow does before execution."""
     copy = operator.prepare_for_execution()
     copy.render_template_fields(values)
     return copy
 
 
 def execute(operator: BaseOperator, values: dict[str, Any]) -> Any:
-    """Call what the operator itself does; Airflow's guard wants a task runner around it."""
+    """Call the operator's own code; Airflow's guard wants a task runner around the call."""
     ready = rendered(operator, values)
     return type(ready).execute.__wrapped__(ready, values)
 
@@ -152,7 +152,7 @@ MODEL = Asset("deepspark_model", uri="x-deepspark://model")
 
 
 class Retraining:
-    """A model whose version v1 errs on 9 of 100 samples, and the operators of a run that began with it."""
+    """A model whose version v1 errs on 9 of 100 samples, and the operators of a run that began with v1."""
 
     def __init__(self, locations: Places, dag: DAG) -> None:
         self.models = locations.home / "models"

@@ -1,4 +1,4 @@
-"""Task approve: what it asks, what it makes of each answer, and what promote does then; without Airflow's own part."""
+"""Task approve: the question, the effect of each answer, and the effect on promote; without Airflow's own part."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SECTIONS = [
 
 
 def params() -> dict[str, Param]:
-    """Fresh ones: resolving a Param changes it."""
+    """Fresh Params: resolving a Param changes the Param."""
     defaults = {"solver": "s.prototxt", "source": "list.txt"}
     return form_params(SECTIONS, defaults, optional=["source"], choices={"strategy": ["easgd", "sync"]})
 

@@ -340,7 +340,7 @@ def test_a_run_by_the_timetable_whose_time_has_passed_is_skipped_and_says_so(
 
 
 class JudgedData:
-    """A model, its DAG's data, and the events of an ingestion of them."""
+    """A model, its DAG's data, and the events of an ingestion of these data."""
 
     def __init__(self, locations: Places, dag: DAG) -> None:
         self._locations = locations
@@ -350,7 +350,7 @@ class JudgedData:
         self.config = PromoteConfig(models=locations.home / "models", model="model")
 
     def ingested(self, content: str) -> str:
-        """Write the dataset that the run's source makes; return the digest of its training set."""
+        """Write the dataset of the run's source; return the digest of the training set."""
         dataset = chosen_dataset(context(self._dag)["params"], self._locations)
         assert dataset is not None
         for split in ("train", "test"):
@@ -412,7 +412,7 @@ def test_files_that_are_newer_and_hold_the_same_start_no_training_either(judged_
 
 
 class Ingestion:
-    """A dataset folder, the operators of runs that use it, and Airflow's events; no Spark job runs."""
+    """A dataset folder, the operators of runs that use the folder, and Airflow's events; no Spark job runs."""
 
     def __init__(self, locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
         self.dataset = locations.home / "datasets" / "x"
@@ -435,7 +435,7 @@ class Ingestion:
         return {**run.to_xcom(), **operator.result(run, IngestConfig(source="x", output=self.dataset))}
 
     def try_once(self, *, dies: bool = False, asset: Asset | None = DATASET, **arguments: Any) -> list[dict[str, str]]:
-        """Return the events of one try; Airflow sends them if the try does not die before its end."""
+        """Return the events of a try; Airflow sends the events if the try does not die before its end."""
         values = self.context()
         operator = rendered(self.operator(asset=asset, **arguments), values)
         output = type(operator).execute.__wrapped__(operator, values)
@@ -867,7 +867,7 @@ def test_an_unusable_run_folder_is_one_message(locations: Places, dag: DAG) -> N
 
 
 class _Failing(BaseOperator):
-    """Fails as a stage does: its lines, then its message."""
+    """Fails as a stage does: log lines, then the message."""
 
     error: Exception = ConfigError("why")
 

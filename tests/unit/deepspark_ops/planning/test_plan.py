@@ -30,7 +30,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """No dataset lies in the working directory, nor beside the examples, as those of their READMEs would."""
+    """No dataset lies in the working directory or beside the examples."""
     monkeypatch.chdir(tmp_path)
     for example in ("cifar10", "digits"):
         shutil.copytree(ROOT / "examples" / example, tmp_path / "examples" / example)

@@ -77,7 +77,7 @@ def test_many_workers_that_rarely_exchange_queue_as_m_d_1():
 
 
 def slow_steps_per_s(arrivals_between, service, n_rounds):
-    """Serve workers of given periods one after the other, exchange by exchange, as one would on paper."""
+    """Serve workers of given periods in turn, exchange by exchange, as on paper."""
     waiting = [(period, number) for number, period in enumerate(arrivals_between)]
     heapq.heapify(waiting)
     free, served, first = 0.0, 0, 0.0

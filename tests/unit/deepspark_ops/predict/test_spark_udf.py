@@ -77,7 +77,7 @@ def test_a_worker_warns_once_of_images_of_another_range(tmp_path, caplog, monkey
 
 
 class FakeSpark:
-    """An application that keeps the archives that it is given."""
+    """An application that keeps its archives."""
 
     def __init__(self, master):
         self.master = master

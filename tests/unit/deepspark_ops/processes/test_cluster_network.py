@@ -1,4 +1,4 @@
-"""Which address the driver listens on and which Spark properties go where, by master and by Spark's own settings."""
+"""The address that the driver listens on and Spark's properties, by master and by Spark's own settings."""
 
 from __future__ import annotations
 

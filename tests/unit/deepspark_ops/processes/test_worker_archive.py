@@ -1,4 +1,4 @@
-"""The environment of a worker in an archive: which packages, an interpreter that runs in any folder, and messages."""
+"""The environment of a worker in an archive: packages, an interpreter for any folder, and messages."""
 
 from __future__ import annotations
 

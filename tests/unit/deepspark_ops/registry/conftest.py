@@ -21,7 +21,7 @@ def model(config):
 
 
 class Registry:
-    """Promotes bundles that differ in their weights; each decision was made against what is in production then."""
+    """Promotes bundles with different weights; each decision was made against the production of this time."""
 
     def __init__(self, folder, config):
         self.folder = folder

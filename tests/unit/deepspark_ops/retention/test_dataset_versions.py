@@ -1,4 +1,4 @@
-"""Earlier versions of a dataset go when nothing needs them, and with them the shards that no other one has."""
+"""Earlier versions of a dataset go when nothing needs the versions, together with shards of no other version."""
 
 import fcntl
 import json

@@ -24,7 +24,7 @@ from deepspark_ops.run_index.many_runs import (
 
 
 def slow_rank(values, value):
-    """Rank of a value: one more than the smaller ones, and half of the other equal ones."""
+    """Rank of a value: one more than the number of smaller values, and half of the other equal values."""
     smaller = sum(other < value for other in values)
     return smaller + (sum(other == value for other in values) + 1) / 2
 

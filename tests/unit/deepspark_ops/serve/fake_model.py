@@ -1,4 +1,4 @@
-"""A model of a few lines: its scores are a fixed function of the pixels, which a test can compute by hand."""
+"""A model of a few lines: scores are a fixed function of the pixels, easily computed by hand."""
 
 from __future__ import annotations
 

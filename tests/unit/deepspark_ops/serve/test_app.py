@@ -25,7 +25,7 @@ WAIT_S = 20.0
 
 @pytest.fixture
 def served(tmp_path):
-    """Return a function that serves a model and returns its client."""
+    """Return a function that serves a model and returns the client."""
     with ExitStack() as stack:
 
         def serve(*inputs, model=None, limits=None, **options):

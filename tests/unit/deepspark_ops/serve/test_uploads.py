@@ -1,4 +1,4 @@
-"""Bodies that arrive slowly: each has a deadline, and the slowest one makes room."""
+"""Bodies that arrive slowly: each has a deadline, and the slowest body makes room."""
 
 import asyncio
 from contextlib import suppress

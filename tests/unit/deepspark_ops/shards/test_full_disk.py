@@ -1,4 +1,4 @@
-"""Shards on a disk that is full: a real one of 2 MiB, mounted for the test where that is allowed."""
+"""Shards on a full disk: a real disk of 2 MiB, mounted for the test if allowed."""
 
 from __future__ import annotations
 

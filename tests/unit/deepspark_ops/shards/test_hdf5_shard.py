@@ -1,4 +1,4 @@
-"""HDF5 shards: Caffe's HDF5Data can read them, their bytes repeat."""
+"""HDF5 shards: Caffe's HDF5Data can read the shards, and the bytes repeat."""
 
 import time
 

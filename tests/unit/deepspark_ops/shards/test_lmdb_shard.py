@@ -1,4 +1,4 @@
-"""LMDB shards: Caffe can read them, their bytes repeat, nothing half-written stays."""
+"""LMDB shards: Caffe can read the shards, the bytes repeat, nothing half-written stays."""
 
 import lmdb
 import numpy as np

@@ -1,4 +1,4 @@
-"""Pictures in one file: what comes back, and that nothing else is taken for them."""
+"""Pictures in a single file: the pictures that come back, and refused files."""
 
 from __future__ import annotations
 

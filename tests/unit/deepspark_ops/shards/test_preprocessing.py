@@ -61,7 +61,7 @@ def test_steps_of_version_1_have_no_range_of_pixels():
 
 
 def test_an_appended_version_has_the_range_of_all_its_shards(tmp_path):
-    """Shards that a version takes over are not read again; their range is in the file beside them."""
+    """Shards taken over by a version are not read again; the file beside a shard has the range."""
     folder = tmp_path / "raw"
     output = tmp_path / "data"
     for number, (least, largest) in enumerate([(100, 230), (90, 120)]):

@@ -1,4 +1,4 @@
-"""How long virtual workers take, which are slow, which die."""
+"""The times of virtual workers, slow workers, dying workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchanges in virtual time: their order, their times against closed forms, their sums against slow references."""
+"""Exchanges in virtual time: order, times against closed forms, sums against slow references."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def play(
     host_cost: ExchangeCost | None = None,
     n_exchanges: int = N_EXCHANGES,
 ) -> Played:
-    """Every worker computes for its time and exchanges, so many times; what it adds depends on its own count."""
+    """Every worker computes for its time and exchanges ``n_exchanges`` times; an update depends on the worker's own
+    count.
+    """
     solver = center_solver(SlowSolver("SGD", momentum=0.9), N_PARAMS)
     n_workers = len(step_s)
     plan = Schedule(max_iter=n_workers * n_exchanges)

@@ -1,4 +1,4 @@
-"""Paths in a store: their text, what they find, and what is said where they find nothing."""
+"""Paths in a store: text, entries, and the message of a missing entry."""
 
 import copy
 import os

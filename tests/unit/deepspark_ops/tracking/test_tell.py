@@ -1,7 +1,7 @@
 """Telling from the side of a task: nothing without MLflow's variable, and at most a warning with it.
 
-A package ``mlflow`` of a few lines stands for the client, so that no MLflow is needed here; the real one is in
-``tests/integration/tracking``.
+A package ``mlflow`` of a few lines stands for the client: no MLflow is needed here. ``tests/integration/tracking`` uses
+the real client.
 """
 
 from __future__ import annotations

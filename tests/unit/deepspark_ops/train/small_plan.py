@@ -1,4 +1,4 @@
-"""A plan of one worker that shows, tests and saves nothing; tests replace what they are about."""
+"""A plan of a worker that shows, tests and saves nothing; tests replace fields."""
 
 from __future__ import annotations
 

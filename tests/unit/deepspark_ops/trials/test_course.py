@@ -15,7 +15,7 @@ def event(kind: Any, clock: int, time: float, worker: int = DRIVER, **data: Any)
 
 
 def began(clock: int, time: float) -> list[Event]:
-    """A start whose first worker begins its first minibatch 10 s after it: the programs take that long to start."""
+    """A start whose first worker begins its first minibatch 10 s later: the programs take this time to start."""
     return [
         event("stage", clock, time, stage="train", status="started", max_iter=400),
         event("worker_joined", clock, time + 8.0, 1, transport="shm"),

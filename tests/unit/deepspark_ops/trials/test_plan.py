@@ -1,4 +1,4 @@
-"""The trials of a comparison: all combinations, their names, their bounds, and how their values reach the stages."""
+"""The trials of a comparison: combinations, names, bounds, and the way of values to the stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a comparison, made from folders of trials: finished ones, and ones that failed in each way."""
+"""The table of a comparison, made from folders of trials: finished trials, and trials that failed in each way."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def note(run_dir: Path, stage: str, status: Status, message: str = "") -> None:
 
 
 def write_training(run_dir: Path, accuracies: list[float], *, moved_bytes: int = 4_000) -> None:
-    """Leave what a training leaves that was tested every 100 minibatches, which took it 2 s each."""
+    """Write the files of a training with a test every 100 minibatches, 2 s each."""
     events = [
         Event("stage", 0, DRIVER, {"status": "started"}, 10.0),
         Event("worker_joined", 0, 0, {}, 20.0),
@@ -53,7 +53,7 @@ def evaluate(run_dir: Path, *, n_wrong: int) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Four trials: two that finished, one whose training failed, one that was killed."""
+    """Four trials: two finished, one with a failed training, one killed."""
     runs = [tmp_path / f"run__trial_{number:02d}" for number in (1, 2, 3, 4)]
     for run in runs:
         run.mkdir()

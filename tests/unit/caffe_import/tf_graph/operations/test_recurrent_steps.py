@@ -1,4 +1,6 @@
-"""Long sequences run in a loop over blocks of steps, short ones unrolled: the same numbers, and a graph of one size."""
+"""Long sequences run in a loop over blocks of steps, short sequences unrolled: the same numbers, and a graph of
+constant size.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SIXTEEN_BITS = pytest.mark.parametrize("precision", list(DTYPES))
 
 
 def on_either_kind(test: Callable[..., None]) -> Callable[..., None]:
-    """Run a test of a precision on both kinds of kernels: those that compute in float32 cast to either type alike."""
+    """Run a test of a precision on both kinds of kernels: kernels that compute in float32 cast to either type alike."""
     kinds = [*((precision, "as the device does") for precision in DTYPES), ("bfloat16", "float32 kernels")]
     with_kinds = pytest.mark.parametrize(("precision", "_kernels"), kinds, indirect=["_kernels"])
     return with_kinds(pytest.mark.usefixtures("_kernels")(test))
@@ -49,7 +49,7 @@ def drawn(precision: Precision, *shape: int, seed: int = 1) -> np.ndarray:
 def windows(
     slow: object, *, stride: int = 1, pad: int = 0, dilation: int = 1, group: int = 1, rank: int = 2
 ) -> Reference:
-    """Return a slow reference with its options, one value for all axes."""
+    """Return a slow reference with options, a single value for all axes."""
     spread = {"stride": (stride,) * rank, "pad": (pad,) * rank, "dilation": (dilation,) * rank}
     return lambda *arrays: [slow(*arrays, **spread, group=group)]  # type: ignore[operator]
 

@@ -1,4 +1,4 @@
-"""Segments that are computed again: the numbers are those of the plain step, whatever the net and the solver."""
+"""Recomputed segments give the numbers of the plain step, for every net and solver."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ROUNDING = 2e-6
 
 
 def cases(kind: str, selection: Sequence[str]) -> list[Any]:
-    """Return the cases of a kind; those that are not in the selection are for `make test-long`."""
+    """Return the cases of a kind; cases outside the selection are for `make test-long`."""
     return [
         pytest.param(case, id=case.name, marks=[] if case.name in selection else pytest.mark.long)
         for case in load_cases(_FOLDER)

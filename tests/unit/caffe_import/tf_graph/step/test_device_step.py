@@ -1,4 +1,4 @@
-"""Steps over two devices give the plain step's numbers; what they send, and what stays; in a process of its own."""
+"""Steps over two devices give the plain step's numbers; sent and staying values; in a separate process."""
 
 from __future__ import annotations
 

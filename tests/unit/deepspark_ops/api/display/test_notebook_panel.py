@@ -1,4 +1,4 @@
-"""A stage in a notebook: one output that is drawn again, with warnings that stay, and everything escaped."""
+"""A stage in a notebook: an output that is redrawn, warnings that stay, and everything escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of a notebook as files: pixels keep their colours and values, paths their order, numbers their rows."""
+"""Inputs of a notebook as files: pixels keep colours and values, paths their order, numbers their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's object: its numbers against events that the test writes, and its card."""
+"""A run's object: numbers against events written by the test, and the card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which mistakes are kept as pictures, and whose they are."""
+"""The mistakes kept as pictures, and their samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of the samples, summed apart and merged in any order, give what one sum over all of them gives."""
+"""Parts of the samples, summed apart and merged in any order, give the sum over all samples."""
 
 import numpy as np
 import pytest

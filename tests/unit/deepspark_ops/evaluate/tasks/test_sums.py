@@ -1,4 +1,4 @@
-"""Each task: a sample's error, what it is judged by, and that batches do not matter; figures have their own tests."""
+"""Each task: a sample's error, the main figure, and independence of batches; figures have their own tests."""
 
 import itertools
 

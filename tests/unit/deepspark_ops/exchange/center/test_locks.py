@@ -15,7 +15,7 @@ from deepspark_ops.exchange.center.locks import CenterLocks
 
 @pytest.fixture
 def descriptors(tmp_path: Path) -> Iterator[tuple[int, int]]:
-    """Two openings of one file, as two processes have them."""
+    """Two openings of a file, as by two processes."""
     path = tmp_path / "center"
     path.touch()
     opened = (os.open(path, os.O_RDWR), os.open(path, os.O_RDWR))

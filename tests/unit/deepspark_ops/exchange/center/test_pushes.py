@@ -94,7 +94,7 @@ class KilledAfterTheGroup(Softsync):
 
 
 def killed_in_a_push(killed: Strategy, n_before: int) -> tuple[Center, Chunks]:
-    """Return a center of one chunk after ``n_before`` pushes of ones and one in which worker 2 was killed."""
+    """Return a center of one chunk after ``n_before`` pushes of ones and a push in which worker 2 was killed."""
     center = Center.in_memory(np.zeros(4, np.float32), CenterShape(4, 3, 1, killed.server_vectors))
     for worker in range(n_before):
         push(center, find_strategy(killed.name), worker)

@@ -15,7 +15,7 @@ N_PARAMS = 100
 
 
 class Bench:
-    """Two workers at one center, and a clock that tests move."""
+    """Two workers at a center, and a clock moved by tests."""
 
     def __init__(self, rest_steps: int = 0) -> None:
         self.now = 50.0

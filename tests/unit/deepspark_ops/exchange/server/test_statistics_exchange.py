@@ -24,7 +24,7 @@ def test_a_repeated_request_moves_the_center_once() -> None:
 
 
 def test_a_process_that_takes_a_workers_place_gets_sums_of_its_own() -> None:
-    """It begins with the number of the exchange that its predecessor left open."""
+    """The new process begins with the number of the exchange left open by the previous process."""
     center = Center.in_memory(np.float32([4.0, 1.0, 1.0]), CenterShape(3, 2, 1))
     exchange = exchange_over(center)
     exchange.add(0, "dead", 1, np.float32([2.0, 1.0, 1.0]))

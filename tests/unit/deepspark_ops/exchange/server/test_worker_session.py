@@ -15,7 +15,7 @@ from deepspark_ops.exchange.server.worker_session import WorkerSession
 
 @pytest.mark.parametrize("kind", [VectorSession, WorkerSession])
 def test_an_ended_connection_goes_without_a_search_for_garbage(kind: type[VectorSession]) -> None:
-    """Its buffers are 128 KiB with a MAC; workers that come and go made the server grow by a tenth between searches."""
+    """The buffers are 128 KiB with a MAC; passing workers made the server grow by a tenth between searches."""
     server = cast("Any", SimpleNamespace(center=None, exit=lambda _: None))
     connection = cast("Any", SimpleNamespace(wait_frame=lambda: None))
     coordinator = [cast("Any", SimpleNamespace())] if kind is WorkerSession else []

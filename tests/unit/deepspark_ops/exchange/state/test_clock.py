@@ -22,7 +22,7 @@ def granted(answer: object) -> Grant:
 
 
 def run_alone(schedule: Schedule, want: int = 4) -> list[Grant]:
-    """One worker that does what its grants say; returns them."""
+    """A worker that follows its grants; returns the grants."""
     clock = GrantClock(schedule, TIMEOUT_S)
     clock.join(0, 0.0)
     grants = []
@@ -200,7 +200,7 @@ def test_request_of_nothing_is_refused() -> None:
 
 @dataclass
 class World:
-    """Workers that crash, stall and come back, over one clock; keeps its own account of what was accepted."""
+    """Workers that crash, stall and come back, over one clock; keeps a separate account of accepted steps."""
 
     clock: GrantClock
     now: float = 0.0
@@ -461,7 +461,7 @@ def test_a_thousand_workers_cost_the_lock_no_more_than_they_must(
 
 
 def test_the_steps_behind_a_slow_worker_are_one_span() -> None:
-    """A worker that computes for hours beside a thousand others: the clock must not keep each of their grants."""
+    """A worker computes for hours beside a thousand others: the clock must not keep each grant."""
     clock = GrantClock(Schedule(10**6), TIMEOUT_S)
     slow = granted(clock.request(0, 4, 0.0))
     for number in range(300):

@@ -114,7 +114,7 @@ def test_the_description_of_alpha_has_the_default_moving_rates() -> None:
 
 
 def _distance_after_rounds(rates: list[float]) -> float:
-    """Play exchanges that all read the center before any has moved it, the worst that can overlap."""
+    """Play exchanges that all read the center before any has moved the center, the worst possible overlap."""
     rng = np.random.default_rng(0)
     locals_, center = rng.normal(size=len(rates)), 0.0
     for _ in range(100):

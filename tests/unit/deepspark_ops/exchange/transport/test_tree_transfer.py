@@ -56,7 +56,7 @@ def test_a_fixed_order_of_exchanges_is_the_papers(tmp_path: Path, period: int) -
 
 
 class TimedLink(LocalLink):
-    """A link with a clock of its own, which its exchanges of host and root advance by ``ROOT_S``."""
+    """A link with a clock; exchanges of host and root advance the clock by ``ROOT_S``."""
 
     def __init__(self, exchange: LocalExchange) -> None:
         super().__init__(exchange)

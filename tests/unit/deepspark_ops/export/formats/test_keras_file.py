@@ -1,4 +1,4 @@
-"""model.keras of small nets, loaded anew: one sample, a few, and more than it was made with."""
+"""model.keras of small nets, loaded anew: a single sample, a few, and more than the exported batch."""
 
 import json
 import zipfile

@@ -1,4 +1,4 @@
-"""Reader programs in processes of their own, started for a file or before it is written."""
+"""Reader programs in separate processes, started for a file or before the file is written."""
 
 from __future__ import annotations
 

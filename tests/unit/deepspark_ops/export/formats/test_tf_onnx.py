@@ -1,4 +1,4 @@
-"""model.onnx of small nets, run by onnxruntime on one sample, on a few, and on more than it was made with."""
+"""model.onnx of small nets, run by onnxruntime on a single sample, on a few, and on more than the exported batch."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Every reader of a text that a person writes gives the same for each way in which editors begin a file."""
+"""Every reader of a text written by a person gives equal results for each byte order mark of editors."""
 
 import codecs
 import re

@@ -1,4 +1,4 @@
-"""Tables without Spark: which files are one, their first rows, and the look that check takes at them."""
+"""Tables without Spark: the files of a table, the first rows, and the look of check."""
 
 import gzip
 from pathlib import Path

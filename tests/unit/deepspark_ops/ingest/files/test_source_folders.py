@@ -1,4 +1,4 @@
-"""Lists of raw data may name files of their own folders and of those that are allowed, wherever links lead."""
+"""Lists of raw data may name files of their own folders and of allowed folders, also through links."""
 
 from __future__ import annotations
 

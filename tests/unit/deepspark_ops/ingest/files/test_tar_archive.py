@@ -1,4 +1,4 @@
-"""Tars whose headers lie about sizes: one message that names the archive, and no more memory than a header needs."""
+"""Tars whose headers lie about sizes: a message that names the archive, and no more memory than for a header."""
 
 import io
 import tarfile
@@ -12,7 +12,7 @@ BLOCK = tarfile.BLOCKSIZE
 
 
 def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
-    """Return one block, as GNU tar writes it: a size beyond eight octal digits, or a negative one, is in base 256."""
+    """Return a block, as GNU tar does: a size beyond eight octal digits, or a negative size, is in base 256."""
     member = tarfile.TarInfo(name)
     member.size, member.type = size, kind
     return member.tobuf(tarfile.GNU_FORMAT)

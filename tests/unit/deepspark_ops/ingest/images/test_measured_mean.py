@@ -1,4 +1,4 @@
-"""The mean of databases and datasets that are there, against the file of Caffe's tool and its loop in numpy."""
+"""The mean of existing databases and datasets, against the file of Caffe's tool and a loop in numpy."""
 
 from __future__ import annotations
 

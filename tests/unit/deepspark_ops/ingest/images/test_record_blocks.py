@@ -1,4 +1,4 @@
-"""Records that are decoded together against the same ones decoded one by one."""
+"""Records decoded together against the same records decoded one by one."""
 
 import cv2
 import numpy as np
@@ -19,7 +19,7 @@ def as_jpegs(images):
 
 
 def decoded_records(records, *, together, encoded=False, recipe=None):
-    """Return what comes out, record by record, and what is rejected; None stands for a file that is not there."""
+    """Return the decoded records in order, and the rejected records; None stands for a missing file."""
     rejected = []
 
     def read(number):

@@ -1,4 +1,4 @@
-"""Samples that wait for each other against Datums that protobuf serializes one by one, and plain sums."""
+"""Samples that wait for each other against Datums serialized one by one by protobuf, and plain sums."""
 
 import cv2
 import numpy as np

@@ -66,7 +66,7 @@ def edited(value):
 
 
 def write_edited(folder, dataset, field, value, *, with_digest=False):
-    """Leave a copy of the dataset with another value in one field of its training set's manifest."""
+    """Write a copy of the dataset with another value in a field of its training set's manifest."""
     if not folder.exists():
         shutil.copytree(dataset, folder)
     path = manifest_path(folder, "train")

@@ -1,4 +1,4 @@
-"""The page of a dataset: it says what is there, compares with the version before, and holds nothing foreign."""
+"""The page of a dataset: content, comparison with the version before, and nothing foreign."""
 
 import re
 

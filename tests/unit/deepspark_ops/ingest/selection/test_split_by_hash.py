@@ -1,4 +1,4 @@
-"""The split of a record by the hash of its name: the same in every run, whatever other records there are."""
+"""The split of a record by the hash of its name: the same in every run, whatever the other records."""
 
 import hashlib
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Splits by list, column and share: every record on the side that it was given, and mistakes that lead on."""
+"""Splits by list, column and share: every record on its side, and helpful messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""LevelDBs of Caffe's tools as sources: the recorded one, one with records in its log, damaged ones."""
+"""LevelDBs of Caffe's tools as sources: the recorded database, a log with records, damaged databases."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Folders of classes, on disk and in archives: which class, which order, training and test folders."""
+"""Folders of classes, on disk and in archives: class, order, training and test folders."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""HDF5 files and Caffe's lists of them: those that Caffe's tests were recorded with, and ones made by h5py."""
+"""HDF5 files and Caffe's lists of such files: the files of Caffe's tests, and files made by h5py."""
 
 import h5py
 import numpy as np

@@ -1,4 +1,4 @@
-"""A folder of part files that changes: only new and changed files are read; the rows are those of a new ingestion."""
+"""A folder of part files that changes: only new and changed files are read; the rows equal a new ingestion's."""
 
 import itertools
 import logging
@@ -30,7 +30,7 @@ def brought_up(tmp_path, **options) -> set[str]:
 
 
 def write_files(tmp_path, table, cuts) -> list[str]:
-    """Write the rows between cuts as part files; a file that is there with another content gets another time."""
+    """Write the rows between cuts as part files; a file with new content gets another time."""
     names = []
     for start, stop in itertools.pairwise(cuts):
         names.append(f"part-{start:05d}.parquet")

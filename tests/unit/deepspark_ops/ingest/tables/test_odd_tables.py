@@ -1,4 +1,4 @@
-"""Odd tables, the same in every format that has them: what ingestion makes of them, or says of them."""
+"""Odd tables, the same in every format: the dataset or the message of ingestion."""
 
 import codecs
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""A source that changes: the dataset has the samples of a new ingestion, and the files of the old one."""
+"""A source that changes: the dataset has the samples of a new ingestion, and the files of the old dataset."""
 
 import os
 from collections import Counter
@@ -49,7 +49,7 @@ def samples(folder: Path, split: str) -> Counter[tuple[int, bytes]]:
 
 
 def require_as_new(tmp_path, source, **options) -> None:
-    """Compare the dataset with one that is written as a whole from the same source."""
+    """Compare the dataset with a dataset written as a whole from the same source."""
     config = list_config(tmp_path, source, **{**options, "output": tmp_path / "whole"})
     expected = ingest(config, tmp_path / "work")
     assert present_splits(tmp_path / "out") == list(expected)

@@ -1,4 +1,4 @@
-"""A table that changes: the dataset has the rows of a new ingestion, and the files of the old one."""
+"""A table that changes: the dataset has the rows of a new ingestion, and the files of the old dataset."""
 
 import logging
 

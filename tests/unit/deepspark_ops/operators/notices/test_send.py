@@ -72,7 +72,7 @@ def notice_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def use(tmp_path: Path, notice_file: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Name notifiers in the setting; by default the one that writes into ``told``."""
+    """Name notifiers in the setting; by default a notifier that writes into ``notice_file``."""
     sys.modules.setdefault(__name__, sys.modules[FileNotifier.__module__])
     monkeypatch.setattr(send, "site_url", lambda: SITE)
 

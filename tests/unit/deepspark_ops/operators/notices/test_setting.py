@@ -1,4 +1,4 @@
-"""The file that names notifiers: what it may hold, and that no message repeats what it holds."""
+"""The file of notifiers: allowed content, and no message that repeats the content."""
 
 import json
 

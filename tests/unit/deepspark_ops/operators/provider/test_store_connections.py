@@ -190,7 +190,7 @@ def test_the_process_of_a_stage_gets_the_credentials_by_its_environment_alone(
 def submitted(
     locations: Places, monkeypatch: pytest.MonkeyPatch, master: str, mode: str = "client", **arguments: Any
 ) -> dict[str, Any]:
-    """Train with a spark-submit that writes what it sees."""
+    """Train with a spark-submit that writes its arguments and environment."""
     binary = locations.root / "spark-submit"
     binary.write_text(RECORDING_PROGRAM.format(python=sys.executable, output=str(locations.root / "seen.json")))
     binary.chmod(0o755)

@@ -62,7 +62,7 @@ def test_warnings_have_a_bound_too() -> None:
 
 
 def test_a_stage_runs_to_its_end_while_nobody_reads_the_log_of_its_task(tmp_path: Path) -> None:
-    """The log is a pipe that is full, as an Airflow task's is while its supervisor waits for the API server."""
+    """The log is a full pipe, like an Airflow task's log while its supervisor waits for the API server."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     try:

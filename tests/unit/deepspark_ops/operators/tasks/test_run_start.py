@@ -56,7 +56,7 @@ def test_a_run_by_data_names_the_newest_events_and_who_sent_them():
 
 
 def live(runs, name, first_min, last_min):
-    """Write the status of a run of the same DAG that lived from one moment to another, minutes after the slot."""
+    """Write the status of a run of the same DAG that lived between two moments, in minutes after the slot."""
     stages = runs / name / "stages"
     stages.mkdir(parents=True)
     began, ended = (SLOT.timestamp() + 60 * minute for minute in (first_min, last_min))

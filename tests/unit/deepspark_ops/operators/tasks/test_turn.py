@@ -1,4 +1,4 @@
-"""Turns of tasks that write one folder, held by processes of their own, and the trigger that waits for one."""
+"""Turns of tasks that write a common folder, held by separate processes, and the trigger that waits for a turn."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ with turn_at(Path(sys.argv[1]), "task a of d, run r") as is_free:
 
 @contextmanager
 def other_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that has the turn at a folder until its stdin is closed."""
+    """A process that holds the turn at a folder until its stdin is closed."""
     command = [sys.executable, "-c", HOLD, str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""A label that is no class is found before a step, and its layer, sample, value and classes are named."""
+"""A label that is no class is found before a step; the message names layer, sample, value and classes."""
 
 from __future__ import annotations
 

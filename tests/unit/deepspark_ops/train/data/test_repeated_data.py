@@ -8,7 +8,7 @@ from deepspark_ops.train.data.repeated_data import RepeatedBatches
 
 
 class Counting:
-    """Steps of two passes that hold their number; at most two steps a call."""
+    """Steps of two passes with their number as content; at most two steps a call."""
 
     def __init__(self) -> None:
         self.n_given = 0

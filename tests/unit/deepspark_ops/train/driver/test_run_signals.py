@@ -17,7 +17,7 @@ STATUS = ExchangeStatus(0, 0, False, (), 0, (), None, (), 0, (), (), 0, 0, 0)
 
 
 class FakeRun:
-    """A run of ten looks, or one that ends when it has been told ``ends_after`` things; sends itself signals."""
+    """A run of ten looks, or a run that ends after ``ends_after`` messages; sends signals to itself."""
 
     def __init__(self, signals_at: dict[int, signal.Signals], *, ends_after: int = 1) -> None:
         self.controls: list[str] = []

@@ -7,7 +7,7 @@ from deepspark_ops.train.driver.worker_slots import LOOK_EVERY_S, TELL_S, Slots,
 
 
 class Run:
-    """A run that is looked at every second; ``taken`` is what the cluster gives it from a second on."""
+    """A run that is looked at every second; ``taken`` is the cluster's supply from a second on."""
 
     def __init__(self, n_workers: int = 3, min_workers: int = 1, wait_s: float = 100.0, needs: str = "") -> None:
         self.seconds = 0.0

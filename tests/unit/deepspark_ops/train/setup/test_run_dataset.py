@@ -1,4 +1,4 @@
-"""A run goes on with the version of its dataset that it began with."""
+"""A resumed run keeps the version of its dataset."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Which ends of a worker are outcomes and which are raised so that Spark starts the task again."""
+"""The ends of a worker that are outcomes, and the ends raised for another try by Spark."""
 
 from __future__ import annotations
 

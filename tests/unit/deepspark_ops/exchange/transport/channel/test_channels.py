@@ -205,7 +205,7 @@ def test_records_out_of_turn_are_refused(records: tuple[bytes, ...]) -> None:
 
 @pytest.mark.parametrize("at", range(len(FIRST)))
 def test_no_byte_of_a_record_can_be_changed(at: int) -> None:
-    """A shorter or longer length leaves the rest of a record missing or makes it another one: nothing is handed out."""
+    """A shorter or longer length truncates the record or changes the next record: the channel hands nothing out."""
     changed = bytearray(FIRST + SECOND + THIRD)
     changed[at] ^= 1
     data = b""

@@ -123,7 +123,7 @@ def encrypted(pair: tuple[socket.socket, socket.socket], certificate: RunCertifi
 def greet_by_tls(
     pair: tuple[socket.socket, socket.socket], *, shown: RunCertificate, pinned: bytes, own_digest: bytes
 ) -> list[DeepSparkError | None]:
-    """Shake hands where the connection shows one certificate, the client expects one and the server has one."""
+    """Shake hands with one certificate on the connection, another expected by the client and a third at the server."""
     client, server = encrypted(pair, shown)
     with closing(client), closing(server):
         return both(
@@ -150,7 +150,9 @@ def test_a_relay_with_a_certificate_of_its_own_fails_at_the_client(pair: tuple[s
 
 
 def test_it_fails_at_the_server_too(pair: tuple[socket.socket, socket.socket]) -> None:
-    """A client that takes the relay's certificate makes its proof over it: carried on, it convinces nobody."""
+    """A client that takes the relay's certificate makes its proof over this certificate: the carried proof convinces
+    nobody.
+    """
     run, relay = certificate(), make_certificate()
     server, _ = greet_by_tls(pair, shown=relay, pinned=relay.digest, own_digest=run.digest)
     assert str(server) == "client: could not prove that it knows the run's secret; refused"

@@ -38,7 +38,7 @@ HALF = StabiliserPlan(n_workers=2, momentum_from_center=0.5)
 
 
 class CountingModel:
-    """One parameter that grows by 1 per step; the loss of step k is 100 - k."""
+    """A parameter that grows by 1 per step; the loss of step k is 100 - k."""
 
     def __init__(self) -> None:
         self.value = np.zeros(1, np.float32)
@@ -639,7 +639,7 @@ def test_a_gradient_is_pushed_and_not_the_parameters_of_the_net_inside(tmp_path:
 
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_the_point_before_the_look_ahead_is_exchanged(tmp_path: Path, overlaps: bool) -> None:
-    """The model's history is 1 after every step: its parameters are 0.9 below the point that the center sees."""
+    """The model's history is 1 after every step: the parameters are 0.9 below the point seen by the center."""
     plan = StabiliserPlan(n_workers=2, look_ahead=0.9)
     bench = Bench(tmp_path, Schedule(6), n_workers=2, comm_period=CommPeriod(2), stabiliser=plan, overlaps=overlaps)
     exchange, pairs = bench.link.exchange, []

@@ -77,7 +77,9 @@ def test_delayed_gradients_are_compensated_as_in_the_slow_reference(tmp_path: Pa
     events: list[tuple[str, int]] = []
 
     def play(order: Sequence[tuple[int, int]]) -> None:
-        """Worker ``slow`` takes its gradient, the other makes ``n_quick`` steps meanwhile, then the slow one steps."""
+        """Worker ``slow`` takes its gradient, the other worker makes ``n_quick`` steps meanwhile, then the slow worker
+        steps.
+        """
         for slow, n_quick in order:
             quick = 1 - slow
             nets[slow].meanwhile = lambda quick=quick, n_quick=n_quick: [work(quick) for _ in range(n_quick)]

@@ -1,4 +1,4 @@
-"""The factor on base_lr: its target, its warm-up and the reason that is logged."""
+"""The factor on base_lr: target, warm-up and logged reason."""
 
 from __future__ import annotations
 

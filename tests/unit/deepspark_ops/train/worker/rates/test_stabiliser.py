@@ -235,7 +235,7 @@ def test_momentum_falls_with_a_rate_that_drops(old_rate: float, rate: float, fal
 
 
 def mixed(blobs: list[Vector], old_center: Vector, center: Vector, **plan: Any) -> Momentum:
-    """Return the model of one of eight workers after two exchanges, between which the center moves by a step."""
+    """Return the model of one of eight workers after two exchanges; the center moves by a step in between."""
     model = Momentum(*blobs)
     stabiliser = Stabiliser(StabiliserPlan(8, **plan), model, steady, steady)  # type: ignore[arg-type]
     stabiliser.after_exchange(old_center, 8, 1)
