@@ -105,7 +105,7 @@ def files_of_other_targets() -> list[Path]:
     return [path for path in files if not path.name.startswith("test_") or marks_of_file(path) & marks]
 
 
-def test_what_other_targets_run_names_attributes_that_their_modules_have() -> None:
+def test_files_of_other_targets_name_existing_attributes() -> None:
     files = files_of_other_targets()
     assert ROOT / "tests/e2e/test_outage.py" in files
     assert not [f"{path.relative_to(ROOT)}:{line}" for path in files for line in missing_attributes(tree_of(path))]

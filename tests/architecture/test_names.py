@@ -1,4 +1,4 @@
-"""Names describe their content: the share of vague names, such as ``found`` or ``given``, has a bound per package.
+"""Names describe their content: the share of vague names, such as ``found`` or ``given``, has a bound per folder.
 
 A reader can search for ``missing_columns`` or ``reject_reason``, but not for ``found``. CONTRIBUTING.md, "Plain words",
 lists better names.
@@ -22,7 +22,7 @@ VAGUE = frozenset(
     """.split()
 )
 REACHED = 0.3
-"""Allowed percentage of vague names in a package."""
+"""Allowed percentage of vague names in a folder of a package or of the tests."""
 BOUNDS = {
     # ``who`` and ``asked`` are fields of files on disk.
     "deepspark_ops/registry": 0.7,
@@ -30,18 +30,18 @@ BOUNDS = {
     "deepspark_ops/operators": 0.7,
     "deepspark_ops/train": 0.5,
 }
-"""Package -> allowed percentage, if it differs from ``REACHED``."""
+"""Folder -> allowed percentage, if different from ``REACHED``."""
 
 
-def packages() -> list[str]:
-    """Return the folders below both packages, and both packages themselves for the modules directly in them."""
-    roots = [ROOT / "deepspark_ops", ROOT / "caffe_import"]
+def named_folders() -> list[str]:
+    """Return both packages and the tests, for the modules directly inside, and each folder below."""
+    roots = [ROOT / "deepspark_ops", ROOT / "caffe_import", ROOT / "tests"]
     folders = [folder for root in roots for folder in sorted(root.iterdir()) if any(folder.rglob("*.py"))]
     return [str(folder.relative_to(ROOT)) for folder in (*roots, *folders) if folder.name != "proto"]
 
 
-def modules_of(package: str) -> list[Path]:
-    folder = ROOT / package
+def modules_of(named_folder: str) -> list[Path]:
+    folder = ROOT / named_folder
     return sorted(folder.glob("*.py")) if folder.parent == ROOT else sorted(folder.rglob("*.py"))
 
 
@@ -73,23 +73,23 @@ def test_vague_names_are_recognised() -> None:
     assert sorted(filter(is_vague, names)) == ["Told", "_found", "kept", "one"]
 
 
-@pytest.mark.parametrize("package", packages())
-def test_names_of_a_package_say_what_they_hold(package: str) -> None:
+@pytest.mark.parametrize("folder", named_folders())
+def test_names_of_a_folder_describe_their_content(folder: str) -> None:
     n_names, vague = 0, []
-    for path in modules_of(package):
+    for path in modules_of(folder):
         names = list(names_in(ast.parse(path.read_text(encoding="utf-8"))))
         n_names += len(names)
         vague += [f"{path.relative_to(ROOT)}: {name}" for name in names if is_vague(name)]
     share = 100 * len(vague) / max(1, n_names)
-    bound = BOUNDS.get(package, REACHED)
+    bound = BOUNDS.get(folder, REACHED)
     assert share <= bound, (
-        f"{package}: {len(vague)} of {n_names} names ({share:.2f} %) are vague; allowed: {bound} %. Name the content, "
+        f"{folder}: {len(vague)} of {n_names} names ({share:.2f} %) are vague; allowed: {bound} %. Name the content, "
         f"such as missing_columns or reject_reason (CONTRIBUTING.md, Plain words): {', '.join(vague[:20])}"
     )
 
 
-def test_bounds_are_of_packages_that_exist() -> None:
-    assert set(BOUNDS) <= set(packages())
+def test_bounds_are_of_existing_folders() -> None:
+    assert set(BOUNDS) <= set(named_folders())
 
 
 def helper_names() -> dict[str, set[str]]:

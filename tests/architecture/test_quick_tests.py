@@ -40,7 +40,7 @@ def test_only_a_mark_that_deselects_a_test_by_itself_is_excluded(expression: str
         ("deepspark_ops/sizes.py", {"unit"}),
     ],
 )
-def test_marks_of_a_file_are_those_of_its_folder_its_line_and_its_imports(path: str, marks: set[str]) -> None:
+def test_a_file_has_the_marks_of_folder_line_and_imports(path: str, marks: set[str]) -> None:
     assert marks_of_file(ROOT / path) == marks
 
 

@@ -101,7 +101,7 @@ def test_frameworks_are_wanted_by_extras_alone(wheel: zipfile.ZipFile) -> None:
     )
 
 
-def test_installed_beside_no_checkout_it_finds_its_own_files(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+def test_an_installed_package_finds_its_files_without_a_checkout(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     wheel.extractall(tmp_path / "site")
     code = (
         "import deepspark_ops; from caffe_import.parity.case import RECORDED_CASES, load_cases;"

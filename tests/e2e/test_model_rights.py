@@ -59,7 +59,7 @@ def audit_of(airflow: AirflowInstance, name: str) -> list[Any]:
 
 
 @pytest.mark.long
-def test_who_may_trigger_the_models_dag_changes_it_and_nobody_else(airflow: AirflowInstance, tmp_path: Path) -> None:
+def test_only_users_who_may_trigger_the_models_dag_change_the_model(airflow: AirflowInstance, tmp_path: Path) -> None:
     name = "rights"
     write_model(airflow, tmp_path, name)
     page = f"/deepspark/models/{name}"

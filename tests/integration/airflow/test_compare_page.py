@@ -105,7 +105,7 @@ def test_more_than_two_runs_are_each_compared_with_the_first(client: Any) -> Non
     assert "the other wrong" not in client.get(f"{COMPARE}&run=deepspark_train/run-e").text
 
 
-def test_samples_that_one_alone_gets_right_are_shown_as_pictures_with_mcnemars_counts(client: Any) -> None:
+def test_samples_right_in_a_single_run_are_pictures_with_mcnemars_counts(client: Any) -> None:
     evaluate(client, "run-a", FIRST)
     evaluate(client, "run-b", SECOND)
     pair = client.get(f"{COMPARE}&format=json").json()["pair"]

@@ -101,7 +101,7 @@ def test_no_address_leads_to_what_one_may_not_see_or_out_of_the_folder(client: A
     assert EVIL not in client.get(f"/datasets/{EVIL.replace('/', '%2F')}").text
 
 
-def test_the_report_of_a_dataset_is_for_those_who_may_read_a_run_of_it(client: Any) -> None:
+def test_readers_of_a_run_may_read_the_report_of_the_dataset(client: Any) -> None:
     folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
     hidden = write_dataset(client, "hidden-2", "secret_dag", "run-c")
     assert "digits-1/report" not in client.get("/datasets/digits-1").text

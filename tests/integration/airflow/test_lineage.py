@@ -20,7 +20,7 @@ PACKAGES = ROOT / ".venv" / "lineage"
 """What `make test-lineage` installs."""
 
 
-def test_an_ingestion_tells_openlineage_its_source_and_what_it_wrote(tmp_path: Path) -> None:
+def test_an_ingestion_sends_source_and_splits_to_openlineage(tmp_path: Path) -> None:
     (tmp_path / "dags").mkdir()
     (tmp_path / "pets").mkdir()
     shutil.copy(Path(__file__).with_name("lineage_dag.py"), tmp_path / "dags")

@@ -145,7 +145,7 @@ def test_mlflow_is_told_of_a_rollback_and_the_person_does_not_wait_for_it(
     assert notified_models == [team.model.root]
 
 
-def test_the_form_offers_what_came_before_and_every_version_that_is_there(client: Any) -> None:
+def test_the_form_offers_the_previous_and_every_existing_version(client: Any) -> None:
     page = client.get("/models/digits").text
     assert "roll back to v1" in page
     assert '<option value="v1" selected>' in page
@@ -241,9 +241,7 @@ def test_a_program_that_sends_its_login_itself_needs_no_token(client: Any, team:
     assert team.production() == "v1"
 
 
-def test_who_may_read_only_sees_the_page_without_buttons_and_is_told_which_right_is_missing(
-    client: Any, team: Team
-) -> None:
+def test_a_reader_sees_no_buttons_and_the_missing_right(client: Any, team: Team) -> None:
     team.triggers = set()
     answer = client.get("/models/digits")
     assert answer.status_code == 200

@@ -198,9 +198,7 @@ def test_training_as_json_goes_on_from_a_cursor(client: Any) -> None:
     assert 'value="400"' in second["parts"]["head"]
 
 
-def test_a_run_that_failed_in_check_shows_that_message_and_an_unknown_one_says_so(
-    client: Any, monkeypatch: Any
-) -> None:
+def test_a_run_failed_in_check_shows_the_message_and_an_unknown_run_is_named(client: Any, monkeypatch: Any) -> None:
     StatusFile(client.folder, "check").end("failed", 'solver:1:1: unknown field "max_itr"')
     tasks = {"check": TaskState("failed", 990.0, 995.0, 1), "train": TaskState("upstream_failed")}
     monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("failed", tasks))

@@ -144,7 +144,7 @@ def test_list_of_runs_has_a_row_per_trial_with_its_comparisons_user_and_its_own_
     }
 
 
-def test_a_trials_duration_holds_its_own_tasks_and_not_its_wait_for_the_others(client: Any) -> None:
+def test_a_trials_duration_leaves_out_the_wait_for_other_trials(client: Any) -> None:
     def note(number: int, stage: str, began: float, ended: float | None) -> None:
         now = began
         status = StatusFile(client.folders[number - 1], stage, clock=lambda: now)
@@ -186,7 +186,7 @@ def _quoted(run: str) -> str:
     return run.replace(":", "%3A").replace("+", "%2B")
 
 
-def test_tasks_of_trials_are_one_in_the_comparison_and_one_trials_in_its_page() -> None:
+def test_tasks_of_trials_are_folded_in_the_comparison_and_single_on_a_trials_page() -> None:
     from deepspark_ops.operators.pages.run.trials import folded, of_trial
 
     def words(*states: str | None) -> str | None:

@@ -106,9 +106,7 @@ def test_backward_from_outputs_and_from_a_layer(net: ds.Net) -> None:
     assert (net.params["two"][0].diff == 0).all()
 
 
-def test_net_without_a_loss_has_gradients_only_if_it_forces_them_and_its_process_ends_with_it(
-    net: ds.Net, tmp_path: Path
-) -> None:
+def test_net_without_a_loss_has_forced_gradients_only_and_ends_its_process(net: ds.Net, tmp_path: Path) -> None:
     data = np.abs(RNG.normal(size=(2, 3))).astype(np.float32)
     net.forward(data=data)
     hidden, _ = slow(net, data)

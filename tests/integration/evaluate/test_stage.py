@@ -334,7 +334,7 @@ def vectors(tmp_path_factory):
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_net_with_its_own_sources_is_scored_on_the_split_that_was_asked_for(vectors, tmp_path, split):
+def test_net_with_sources_is_scored_on_the_requested_split(vectors, tmp_path, split):
     run, samples = vectors
     features, labels = samples[split]
     metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split=split)).metrics

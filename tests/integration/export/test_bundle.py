@@ -172,7 +172,7 @@ def test_a_request_that_the_model_cannot_take_is_refused_and_ends_no_process(bun
         assert f"has shape] [{sizes}] [allowed: (N, {height}, {width}, {channels}) with N of at least 1" in refusal
 
 
-def test_code_that_a_models_page_shows_runs_as_it_is(bundle):
+def test_the_code_on_a_models_page_runs_unchanged(bundle):
     by_tensorflow, by_opencv = {}, {}
     code = snippets(bundle.folder, bundle.manifest)
     exec(code["TensorFlow"], by_tensorflow)

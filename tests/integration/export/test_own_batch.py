@@ -163,7 +163,7 @@ def test_a_net_converted_without_a_word_is_checked_on_its_own_batch(exported, tm
         )
 
 
-def test_another_batch_that_is_asked_for_is_refused_with_the_nets_own(exported, tmp_path):
+def test_another_requested_batch_is_refused_with_the_batch_of_the_net(exported, tmp_path):
     from deepspark_ops.evaluate.stage import run_evaluate
 
     root, _, run, bundle = exported

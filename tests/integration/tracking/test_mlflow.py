@@ -132,7 +132,7 @@ def id_of(run: Path) -> str:
     return str(json.loads((run / "mlflow.json").read_text())["run_id"])
 
 
-def test_a_finished_run_is_in_mlflow_as_its_files_have_it(mlflow: Mlflow, tmp_path: Path) -> None:
+def test_mlflow_has_the_values_of_a_finished_runs_files(mlflow: Mlflow, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     output = deepspark("track", str(run), url=mlflow.url, folder=tmp_path, MLFLOW_EXPERIMENT_NAME="digits nightly")
     sent_run = mlflow.run(id_of(run))
@@ -225,7 +225,7 @@ def mlflow_deletes(mlflow: Mlflow, model: str, number: int) -> None:
     urllib.request.urlopen(urllib.request.Request(address, body, headers, method="DELETE"), timeout=30).close()
 
 
-def test_a_model_that_was_there_before_mlflow_is_told_whole(mlflow: Mlflow, tmp_path: Path) -> None:
+def test_all_versions_of_an_older_model_are_sent_to_mlflow(mlflow: Mlflow, tmp_path: Path) -> None:
     for name, n_wrong in (("first", 20), ("second", 9)):
         make_run(tmp_path, name, n_wrong)
         deepspark("models", "promote", "late", f"runs/{name}", "--reason", "better", url="", folder=tmp_path)

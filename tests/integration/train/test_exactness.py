@@ -100,7 +100,7 @@ def assert_same_state(paths: RunPaths, expected: RunPaths) -> None:
         ("Adam", {BEHIND_A_SNAPSHOT: 10, BETWEEN: 20}),
     ],
 )
-def test_one_workers_run_that_died_is_the_unbroken_one(
+def test_a_killed_run_of_one_worker_equals_the_unbroken_run(
     solver: str, deaths: dict[int, int], dataset: Path, tmp_path: Path
 ) -> None:
     """``deaths`` has the clock of each death and the snapshot on disk at this clock."""

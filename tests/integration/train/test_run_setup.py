@@ -273,7 +273,7 @@ def test_mistakes_leave_no_folder(dataset: Path, tmp_path: Path) -> None:
         ('WithLoss" bottom: "ip" bottom: "label"', 'WithLoss" bottom: "ip" bottom: "data"', "expected 32"),
     ],
 )
-def test_a_broken_net_is_told_with_file_and_line_as_check_tells_it(
+def test_training_refuses_a_broken_net_with_the_message_of_check(
     dataset: Path, tmp_path: Path, good: str, bad: str, finding: str
 ) -> None:
     net = NET.replace(good, bad)

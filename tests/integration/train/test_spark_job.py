@@ -171,9 +171,7 @@ def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
 
 # Both engines count the starts by the same code; that Spark starts workers again is in the test above.
 @pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.long), "process"])
-def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_done(
-    engine: str, tmp_path: Path
-) -> None:
+def test_a_run_fails_after_a_worker_was_killed_in_every_try(engine: str, tmp_path: Path) -> None:
     job = training(
         tmp_path, "max_iter: 1000000", engine=engine, n_workers=2, worker_tries=1, spark_ui=engine == "spark"
     )

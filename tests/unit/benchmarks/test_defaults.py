@@ -65,7 +65,7 @@ def test_a_loss_is_no_percentage(script, runs, losses, text):
     assert f"| | 4 | {text} |  |" in script.table("kinds", ["siamese"], [1, 2], runs)
 
 
-def test_nets_of_other_kinds_stand_beside_the_others_in_their_study_only(script):
+def test_nets_of_other_kinds_appear_in_their_study_only(script):
     assert list(script.cells_of("strategies", ["siamese", "lstm"], [1], [8])) == []
     cells = list(script.cells_of("kinds", ["lenet", "lstm"], [1], [8]))
     assert [(cell.net, cell.variant) for cell in cells if cell.workers == 8] == [

@@ -114,7 +114,7 @@ def test_a_few_seconds_of_all_readers_find_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # starts processes
-def test_a_hunt_that_is_stopped_tells_what_it_did(tmp_path: Path) -> None:
+def test_a_stopped_hunt_prints_its_counts(tmp_path: Path) -> None:
     """Ctrl-C while a child reads: the child ends, and the hunt prints the earlier rounds."""
     lines: list[str] = []
     children = Path(f"/proc/self/task/{os.getpid()}/children")
@@ -141,7 +141,9 @@ def test_a_group_of_an_hdf5_model_that_is_no_text_is_no_blob(tmp_path: Path) -> 
     assert [len(blob) for blob in read_caffemodel(tmp_path / "m.h5")["conv"]] == [2]
 
 
-def test_a_server_that_lets_in_whoever_speaks_tls_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_fuzzer_finds_a_server_that_admits_every_tls_client(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     reader = READERS["handshake_tls"]
     stranger = next(content for content in made_corpus(reader) if content[0] == 2)
     assert one_input(reader, stranger, tmp_path) is False

@@ -51,7 +51,7 @@ def test_an_interrupted_exchange_is_there_in_each_chunk_or_not(tmp_path: Path) -
         assert check.worst < 1e-5
 
 
-def test_what_is_missing_or_there_twice_is_found(tmp_path: Path) -> None:
+def test_missing_and_doubled_updates_are_findings(tmp_path: Path) -> None:
     ledgers, moved, (opened,) = account(tmp_path)
     initial = np.zeros(N, np.float32)
     for chunk, change in ((2, 0.01), (0, 2.0), (1, -1.0)):

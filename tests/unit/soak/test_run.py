@@ -34,7 +34,7 @@ def judged(parts: list[Part], run_dir: Path) -> RunResult:
     return result
 
 
-def test_what_was_done_behind_the_snapshot_is_done_again_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_steps_behind_the_snapshot_are_repeated_and_none_is_lost(tmp_path: Path) -> None:
     result = judged(drivers(), tmp_path)
     assert (result.findings, result.lost, result.acknowledged) == ([], 0, 100)
     assert (result.n_driver_starts, result.n_server_starts, result.n_starts) == (2, 2, 8)
@@ -50,7 +50,7 @@ def test_what_was_done_behind_the_snapshot_is_done_again_and_nothing_is_lost(tmp
         ({"n_finished": 45}, 5, "5 steps are in no grant, 0 are done twice"),
     ],
 )
-def test_a_snapshot_that_is_passed_over_and_one_with_steps_that_nobody_did_are_found(
+def test_a_skipped_snapshot_and_steps_without_a_worker_are_findings(
     tmp_path: Path, changes: dict[str, int], lost: int, finding: str
 ) -> None:
     result = judged(drivers(**changes), tmp_path)

@@ -41,7 +41,7 @@ def test_operations_are_forward_and_backward_without_the_gradient_of_data() -> N
     assert second.flops - net_of(NET).layer("loss").definition.flops * 2 == 3 * B_FLOPS  # and for its bottom
 
 
-def test_only_what_another_device_made_crosses_a_border_once_though_two_layers_read_it() -> None:
+def test_a_blob_of_another_device_crosses_once_for_two_readers() -> None:
     twice = (
         NET
         + 'layer { name: "c" type: "InnerProduct" bottom: "sigmoid" top: "c" inner_product_param { num_output: 2 } }'

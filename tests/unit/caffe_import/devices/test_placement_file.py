@@ -35,7 +35,7 @@ def placed(text: str, n_devices: int = 2, net: str = NET) -> Placement:
     return place_layers(parse_placement(text, path="p.txt"), net_of(net), n_devices, path="p.txt")
 
 
-def test_layers_that_no_line_names_follow_their_first_bottom_and_sources_their_first_reader() -> None:
+def test_unnamed_layers_follow_the_first_bottom_and_sources_the_first_reader() -> None:
     placement = placed("conv1: 1\nconv2: 0\nfc7: 1")
     assert placement.device_of == {
         "data": 1,  # conv1 reads it, through "shift"
@@ -151,7 +151,7 @@ def test_the_only_device_is_0() -> None:
         placed("conv1: 1", n_devices=1)
 
 
-def test_a_file_that_cannot_be_read_says_what_one_holds(tmp_path) -> None:
+def test_an_unreadable_file_is_refused_with_the_syntax(tmp_path) -> None:
     with pytest.raises(PlacementError, match=r"placement .*none.txt: No such file or directory; expected 'LAYERS: DEV"):
         read_placement(tmp_path / "none.txt", net_of(NET), 2)
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")

@@ -18,7 +18,7 @@ layer { name: "accuracy" type: "Accuracy" bottom: "b" bottom: "y" top: "accuracy
 """
 
 
-def test_a_fed_blob_goes_to_its_first_reader_and_a_split_of_blobs_stays_where_its_bottom_is() -> None:
+def test_a_fed_blob_goes_to_its_first_reader_and_a_split_stays_with_its_bottom() -> None:
     net = build_net_spec(parse_net(NET), phase="TRAIN")
     splits = {layer.name: 0 for layer in net.layers if layer.type == "Split"}
     assert len(splits) == 2  # of b and of y

@@ -100,7 +100,7 @@ def test_splits_of_data_are_in_no_part() -> None:
     assert all("label_label_0_split" not in part for part in names_of(net))
 
 
-def test_what_lies_between_a_layer_and_one_in_place_behind_it_stays_with_both() -> None:
+def test_layers_before_an_in_place_layer_share_a_group() -> None:
     late = """
     layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
     layer { name: "x_in_place" type: "ReLU" bottom: "x" top: "x" }
@@ -158,7 +158,7 @@ def test_the_search_for_stages_grows_little_faster_than_the_net(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("n_devices", [1, 2, 3, 5])
-def test_a_search_over_few_candidates_is_nearly_as_good_as_one_over_all(
+def test_a_search_over_few_candidates_is_nearly_as_good_as_a_full_search(
     n_devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net, step = chain_of_products(150), StepShape()

@@ -127,7 +127,7 @@ def test_at_the_peak_are_kept_tensors_gradients_under_way_and_the_weights_behind
 
 
 @pytest.mark.parametrize("n_in_flight", [1, 2, 5])
-def test_each_other_pass_in_flight_keeps_what_its_gradients_read(n_in_flight: int) -> None:
+def test_each_pass_in_flight_keeps_the_blobs_of_its_gradients(n_in_flight: int) -> None:
     step = StepShape(n_passes=9, n_slots=0, n_in_flight=n_in_flight)
     single_peak = peak_of("data a sigmoid", StepShape(n_passes=9, n_slots=0))
     assert peak_of("data a sigmoid", step) == single_peak + (n_in_flight - 1) * 160

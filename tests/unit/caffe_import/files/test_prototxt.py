@@ -99,7 +99,7 @@ OWN_LAYER = "\n  add it as a layer of your own: docs/guides/own_layer.md"
     ],
     ids=["V1 type", "strange layer", "misspelled", "net"],
 )
-def test_what_a_fork_adds_is_said_with_what_to_do(tmp_path: Path, text: str, finding: str, end: str) -> None:
+def test_fields_of_a_fork_are_refused_with_a_remedy(tmp_path: Path, text: str, finding: str, end: str) -> None:
     path = tmp_path / "net.prototxt"
     path.write_text(text)
     with pytest.raises(PrototxtError) as caught:

@@ -25,13 +25,13 @@ def original_of(upgraded: Path) -> Path:
 @pytest.mark.parametrize(
     "upgraded", [p for p in UPGRADED if not p.name.startswith("solver")], ids=lambda path: path.stem
 )
-def test_net_equals_what_caffe_made_of_it(upgraded: Path) -> None:
+def test_net_equals_caffes_upgraded_net(upgraded: Path) -> None:
     expected = text_format.Parse(upgraded.read_text(), caffe_pb2.NetParameter())
     assert read_net(original_of(upgraded)) == expected
 
 
 @pytest.mark.parametrize("upgraded", [p for p in UPGRADED if p.name.startswith("solver")], ids=lambda path: path.stem)
-def test_solver_equals_what_caffe_made_of_it(upgraded: Path) -> None:
+def test_solver_equals_caffes_upgraded_solver(upgraded: Path) -> None:
     expected = text_format.Parse(upgraded.read_text(), caffe_pb2.SolverParameter())
     assert read_solver(original_of(upgraded)) == expected
 

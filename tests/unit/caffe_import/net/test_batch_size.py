@@ -49,7 +49,7 @@ def layers_and_build(text):
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_a_net_is_built_for_the_default_where_it_takes_any_batch_else_for_its_own(name):
+def test_a_net_is_built_for_the_default_batch_or_the_batch_of_the_net(name):
     text, unit = NETS[name]
     layers, build = layers_and_build(text)
     own_size = batch_size_of(layers[0])

@@ -103,7 +103,7 @@ def test_command_reports_json_and_exit_code(tmp_path: Path, capsys: pytest.Captu
     assert main([str(folder), "--only", "relu"]) == 0
 
 
-def test_with_json_each_case_is_a_line_on_stderr_as_soon_as_it_ends(
+def test_with_json_each_ended_case_is_a_line_on_stderr(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stderr_texts: list[str] = []

@@ -67,7 +67,7 @@ def test_a_layer_gives_up_its_blobs_for_those_of_another(tmp_path: Path) -> None
         (Edits(copies=[LayerCopy(MODEL, "zzz", "zzz")]), 'current.caffemodel: has no layer "zzz"; it has '),
     ],
 )
-def test_what_cannot_be_done_is_told(edits: Edits, message: str) -> None:
+def test_impossible_edits_are_refused_by_name(edits: Edits, message: str) -> None:
     model = read_weights(MODEL)
     untouched = model.SerializeToString()
     with pytest.raises(WeightsError) as caught:

@@ -22,7 +22,7 @@ UPGRADED = sorted(UPGRADE.glob("*.upgraded.prototxt"))
 
 
 @pytest.mark.parametrize("upgraded", UPGRADED, ids=lambda path: path.stem)
-def test_a_text_is_what_caffes_tool_made_of_it(upgraded: Path, tmp_path: Path) -> None:
+def test_an_upgraded_text_equals_the_output_of_caffes_tool(upgraded: Path, tmp_path: Path) -> None:
     name = upgraded.name.replace(".upgraded", "")
     source = next(path for path in (UPGRADE / name, FIXTURES / "caffe" / "nets" / name) if path.exists())
     upgraded_file = upgrade_file(source, tmp_path / "new.prototxt")
@@ -66,7 +66,7 @@ def test_what_a_shared_blob_in_hdf5_lacks_the_binary_form_needs(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\x01\x02 nothing", b"layer { name: 1 "])
-def test_what_is_none_of_them_is_refused_and_nothing_written(content: bytes, tmp_path: Path) -> None:
+def test_other_files_are_refused_without_output(content: bytes, tmp_path: Path) -> None:
     source = tmp_path / "broken"
     source.write_bytes(content)
     with pytest.raises(CaffeImportError, match=str(source)):

@@ -100,7 +100,9 @@ def test_a_frozen_blob_counts_in_the_norm_only_under_force_backward(*, forced: b
 @pytest.mark.parametrize(
     ("owner", "sharer", "counted"), [("lr_mult: 0", "", ("y",)), ("", "lr_mult: 0", ("x",)), ("", "", ("x", "y"))]
 )
-def test_each_user_of_a_shared_blob_goes_by_its_own_lr_mult(owner: str, sharer: str, counted: tuple[str, ...]) -> None:
+def test_each_layer_of_a_shared_blob_uses_the_lr_mult_of_the_layer(
+    owner: str, sharer: str, counted: tuple[str, ...]
+) -> None:
     net = net_of(SHARED % (owner, sharer))
     feeds = {"x": random(1, N, INPUTS), "y": random(1, N, INPUTS, seed=1)}
     gradient = sum(feeds[name][0].sum(axis=0) for name in counted)

@@ -41,7 +41,7 @@ def test_a_log_is_written_into_a_file(tmp_path: Path) -> None:
     assert output.read_text() == log(folder, "--caffe").stdout
 
 
-def test_what_is_no_run_is_said_with_what_to_do(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused_with_a_remedy(tmp_path: Path) -> None:
     result = log(tmp_path, "--caffe", "--output", tmp_path / "caffe.log")
     assert result.exit_code == 2
     assert f"run_dir={tmp_path}: no events.jsonl is there; give the folder of a run of deepspark train" in result.stderr

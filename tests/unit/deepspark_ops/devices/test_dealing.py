@@ -156,7 +156,7 @@ def test_options_and_device_id_reach_the_dealing() -> None:
         ({"n_workers": "1..8", "devices": "gpu", "gpus_per_worker": 2}, 8, 2),
     ],
 )
-def test_a_range_on_a_single_host_is_as_many_as_it_has_cores_or_gpus_for(
+def test_a_range_on_a_single_host_takes_the_hosts_cores_or_gpus(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], n_cores: int, n_workers: int
 ) -> None:
     monkeypatch.setattr(dealing, "host_cores", lambda: n_cores)

@@ -57,7 +57,7 @@ def test_a_narrow_mask_counts_where_the_quota_is_wide(tmp_path: Path, monkeypatc
     ("requested", "cores", "n_workers", "expected"),
     [("auto", 2, 1, 2), ("auto", 2, 2, 1), ("auto", 7, 8, 1), (5, 2, 2, 5)],
 )
-def test_a_worker_gets_its_share_or_what_was_asked_for(
+def test_a_worker_gets_the_requested_cores_or_a_share(
     requested: int, cores: int, n_workers: int, expected: int
 ) -> None:
     assert share_of_cores(requested, cores, n_workers) == expected

@@ -52,7 +52,7 @@ def test_a_host_without_a_driver_says_so() -> None:
     assert gpus.reason == "this host has no nvidia-smi on PATH, which comes with NVIDIA's driver"
 
 
-def test_a_driver_that_does_not_run_is_named_with_its_own_words(tmp_path: Path) -> None:
+def test_a_failed_nvidia_smi_is_named_with_its_message(tmp_path: Path) -> None:
     text = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\nMake sure"
     env = environment(smi_folder(tmp_path, text, code=9))
     assert host_gpus(env).reason == (

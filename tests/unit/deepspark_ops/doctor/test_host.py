@@ -38,7 +38,7 @@ def test_a_message_is_finding_and_remedy() -> None:
 @pytest.mark.parametrize(
     ("version", "ok", "warns"), [((3, 10), False, True), ((3, 11), True, False), ((3, 14), True, True)]
 )
-def test_python_is_one_of_those_that_are_tested(version: tuple[int, int], ok: bool, warns: bool) -> None:
+def test_python_has_a_tested_version(version: tuple[int, int], ok: bool, warns: bool) -> None:
     check = python_check(version)
     assert (check.ok, bool(check.remedy)) == (ok, warns)
     assert python_check().ok

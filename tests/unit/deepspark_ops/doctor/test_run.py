@@ -93,7 +93,7 @@ def test_the_table_has_the_remedies_and_counts(faked: dict[str, Any]) -> None:
     assert "1 failed" in result.stdout.splitlines()[-1]
 
 
-def test_airflow_that_is_not_there_matters_only_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_missing_airflow_fails_only_a_requested_check(tmp_path: Path) -> None:
     environment = {"AIRFLOW_HOME": str(tmp_path)}
     assert absent_check(environment, None) == Check(
         "airflow", True, f"installed, and not set up in {tmp_path}: every stage runs by command"
@@ -156,7 +156,7 @@ def test_executors_meet_the_driver_by_its_token_alone(tmp_path: Path) -> None:
     assert look(meeting.addresses, meeting.token, str(tmp_path), "marker")["unreachable"] == "Connection refused"
 
 
-def test_an_executor_that_does_not_reach_one_of_the_servers_ports_says_which(tmp_path: Path) -> None:
+def test_an_executor_names_the_unreachable_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with Meeting("127.0.0.1", 0, 0) as meeting:

@@ -110,7 +110,7 @@ def test_the_first_call_of_a_tasks_path_prepares_the_api_server(status: int | No
     assert paths == ["/execution/health"]
 
 
-def test_what_is_waited_for_is_said_once_and_again_only_when_it_changes(tmp_path: Path) -> None:
+def test_the_awaited_service_is_logged_once_per_change(tmp_path: Path) -> None:
     airflow, lines = FakeAirflow(silent_for=20), []
     Services(airflow.launch, airflow.health, tmp_path, lines.append).start(poll_s=0)
     assert [line for line in lines if line.startswith("waiting")] == ["waiting for api-server"]

@@ -191,7 +191,7 @@ def test_without_an_approval_production_stays_and_the_run_ends_well(
         asking.promote()
 
 
-def test_whoever_is_asked_again_is_asked_the_same(asking: Asking) -> None:
+def test_a_repeated_question_is_unchanged(asking: Asking) -> None:
     asking.ask()
     asking.answer("Reject", comment="not today")
     asking.ask()
@@ -230,7 +230,7 @@ def test_a_run_without_its_decision_says_what_to_clear(asking: Asking) -> None:
         execute(asking.operator, asking.context())
 
 
-def test_check_refuses_a_wait_that_is_none_and_warns_of_notifiers_that_do_not_work(
+def test_check_refuses_a_wrong_wait_and_warns_of_broken_notifiers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check_module, "run_job", lambda *_, **__: None)

@@ -530,7 +530,7 @@ def test_an_ingestion_whose_dataset_another_task_writes_gives_its_slot_back_and_
     assert values["outlet_events"][DATASET].extra["dataset"] == str(ingestion.dataset)
 
 
-def test_an_ingestion_that_has_waited_for_its_turn_too_long_fails_and_names_whom_it_waited_for(
+def test_an_ingestion_that_waits_too_long_fails_with_the_holders_name(
     ingestion: Ingestion,
 ) -> None:
     operator = rendered(ingestion.operator(turn_limit=timedelta(minutes=5)), ingestion.context())

@@ -65,7 +65,7 @@ def test_a_number_may_be_missing_where_the_bundle_fills_it():
     assert error_of(fills, np.float32([np.inf, np.nan])) == "number 0 is not finite in float32"
 
 
-def test_records_are_taken_only_as_far_as_they_are_needed():
+def test_only_needed_records_are_read():
     numbers_read = []
 
     def records():
@@ -175,7 +175,7 @@ def test_a_bundle_that_does_not_know_its_training_images_says_so():
     assert SampleForm.of(contract_of((-1, 2), "float32", "N, axis 1", "")).remarks == ()
 
 
-def test_a_bundle_is_given_the_default_what_is_asked_for_or_what_its_net_computes_together():
+def test_a_chunk_is_the_default_the_request_or_the_batch_of_the_net():
     unit_net, together = SimpleNamespace(unit_batch=1), SimpleNamespace(unit_batch=8)
     assert [chunk_size(unit_net, requested) for requested in (None, 7)] == [100, 7]
     assert [chunk_size(together, requested) for requested in (None, 8)] == [8, 8]

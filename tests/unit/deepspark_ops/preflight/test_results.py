@@ -27,7 +27,7 @@ def lines_of(report):
     return [line.strip() for line in text.splitlines() if line.startswith(("evaluate", "export", "     and"))]
 
 
-def test_a_net_of_one_phase_is_told_as_evaluation_will_see_it(tmp_path):
+def test_a_net_of_one_phase_is_described_as_in_the_evaluation(tmp_path):
     report = inspect_net(tmp_path)
     (result,) = report.results
     assert (result.task, result.outputs, result.target) == ("regression", ("ip",), "y")
@@ -52,7 +52,7 @@ def test_the_test_net_tells_where_there_is_one(tmp_path):
     assert 'export: blob "ip" through a softmax; as' in lines_of(report)[1]
 
 
-def test_what_the_user_says_is_told_and_refused_as_evaluation_would(tmp_path):
+def test_the_users_task_is_shown_or_refused_as_in_the_evaluation(tmp_path):
     report = inspect_net(tmp_path, task="multi_label", output_blob="ip", target_blob="y")
     assert [result.task for result in report.results] == ["multi_label"]
     wrong = inspect_net(tmp_path, output_blob="ipp")

@@ -110,7 +110,7 @@ def test_a_jvm_that_raised_an_error_lived_then() -> None:
     assert spark_failure(java, master="yarn", task="task") == JVM_ENDED
 
 
-def test_a_java_error_without_a_python_one_is_told_by_its_message() -> None:
+def test_a_java_error_without_a_python_error_has_the_java_message() -> None:
     text = (
         f"{CALL}: org.apache.spark.SparkException: Could not initialise the thing\n\tat x.y(z.scala:1)\n"
         "Caused by: java.lang.RuntimeException: deeper\n"
@@ -156,7 +156,7 @@ SERIALIZER = f"{CREATED}: java.lang.ClassNotFoundException: no.Such\n\tat java.l
         (f"{CREATED}: java.lang.IllegalArgumentException: no\n", "Spark refuses a setting: no"),
     ],
 )
-def test_a_setting_that_java_refuses_is_named_with_what_was_found(text: str, message_start: str) -> None:
+def test_a_setting_refused_by_java_is_named_with_its_value(text: str, message_start: str) -> None:
     settings = {
         "spark.app.name": "m",
         "spark.authenticate.secret": "hunter2",

@@ -88,7 +88,7 @@ def test_a_driver_that_spark_submit_started_refuses_a_pyspark_client_of_another_
         spark_context.start_context("local[1]", {}, listen_address="", insecure_network=False)
 
 
-def test_a_read_that_kills_a_stage_is_told_with_the_data_that_it_was_given(tmp_path: Path) -> None:
+def test_a_read_that_kills_a_stage_is_reported_with_the_stages_data(tmp_path: Path) -> None:
     tmp_path.joinpath("fake_export.py").write_text(
         "import mmap, os, pathlib\n"
         f"path = pathlib.Path({str(tmp_path / 'data.mdb')!r})\npath.write_bytes(bytes(8192))\n"

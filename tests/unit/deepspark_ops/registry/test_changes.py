@@ -210,7 +210,7 @@ def test_damaged_bundle_is_not_promoted(registry, config, damage):
 
 
 class TestRollback:
-    def test_goes_to_what_was_there_before_and_again(self, registry, config, model):
+    def test_goes_to_the_previous_version_each_time(self, registry, config, model):
         for k in (1, 2, 3):
             registry.promote(f"run-{k}", against=f"v{k - 1}" if k > 1 else None)
         assert roll_back(model, Author("eve", "v3 misreads sevens")).version == "v2"

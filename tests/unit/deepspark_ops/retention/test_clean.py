@@ -246,7 +246,7 @@ def test_a_run_whose_config_is_damaged_stops_everything(home: Home) -> None:
     assert old.is_dir()
 
 
-def test_what_a_removal_left_half_done_goes_with_the_next(home: Home) -> None:
+def test_the_next_removal_ends_a_half_done_removal(home: Home) -> None:
     home.run("a/young", age=1)
     half = home.run("a/.removed.old", age=300)
     home.clean()
@@ -255,7 +255,7 @@ def test_what_a_removal_left_half_done_goes_with_the_next(home: Home) -> None:
     assert not half.exists()
 
 
-def test_a_home_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_home_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^home=.*/none: no such folder$"):
         Home(tmp_path / "none").clean()
 

@@ -59,7 +59,7 @@ def test_only_a_look_without_remove(dataset):
     assert {path: path.stat().st_ino for path in dataset.rglob("*")} == old_inodes
 
 
-def test_what_goes_takes_its_shards_with_it_and_the_others_stay_whole(dataset):
+def test_removed_versions_take_their_shards_and_other_versions_stay_whole(dataset):
     was = files(dataset)
     listed = prune(dataset, keep=1, remove=False)
     sizes = {path.name: path.stat().st_size for path in dataset.glob("*/*.h5")}

@@ -70,7 +70,7 @@ def test_a_truncated_and_a_replaced_file_are_read_anew(tmp_path) -> None:
     assert tail.read_placed() == ([], False)
 
 
-def test_a_place_is_told_by_its_file_and_its_offset(tmp_path) -> None:
+def test_a_position_has_a_file_and_an_offset(tmp_path) -> None:
     first, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
     written(first, lines(RUN[:1]))
     written(two, lines(RUN[1:2]))

@@ -50,7 +50,7 @@ def test_workers_that_are_lost_and_come_back() -> None:
     assert progress_of(RUN[:14]).images_per_s() == 150.0
 
 
-def test_a_worker_that_was_given_up_stays_so_when_the_server_misses_it_later() -> None:
+def test_a_given_up_worker_stays_given_up_after_a_silence() -> None:
     given_up = Event("worker_lost", 320, 1, {"reason": "killed 4 times", "ending": "given_up"}, 1040.0)
     missed = Event("worker_lost", 330, 1, {"reason": "silent"}, 1050.0)
     progress = progress_of([*RUN[:14], given_up, missed])

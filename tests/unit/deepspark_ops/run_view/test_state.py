@@ -166,7 +166,7 @@ def test_the_error_is_the_tasks_own_message() -> None:
     assert (later.name, later.error.stage, later.error.text) == ("finished", "evaluate", "disk full")
 
 
-def test_a_task_that_did_its_work_and_that_airflow_has_as_failed_says_both() -> None:
+def test_a_finished_task_that_airflow_calls_failed_shows_both_states() -> None:
     refused = airflow("failed", ingest="failed", train="upstream_failed")
     error = state_of(progress_of([]), note("ingest", "finished"), refused, exists=True).error
     assert error.text.startswith(

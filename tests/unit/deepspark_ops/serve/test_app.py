@@ -74,7 +74,7 @@ def test_an_answer_has_a_warning_of_images_of_another_range(served):
     assert answer["warnings"][0].startswith("8 images: pixels are 0 to 12, those of the training images were 0 to 255")
 
 
-def test_what_cannot_be_answered_is_told_with_its_status(served):
+def test_requests_without_an_answer_get_a_status(served):
     client = served()
     for answer, status, text in [
         (client.post("/v1/predict", json={"instances": []}), 422, "found an empty list"),

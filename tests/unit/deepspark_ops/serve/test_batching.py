@@ -40,7 +40,7 @@ def batcher_of(net, call_sizes, **options):
     return Batcher(net, **settings, on_call=lambda n_samples, seconds: call_sizes.append(n_samples))
 
 
-def test_what_waits_goes_together_and_each_gets_its_own(net):
+def test_waiting_requests_share_a_call_and_get_their_answers(net):
     call_sizes = []
     batcher = batcher_of(net, call_sizes)
     first = batcher.submit(scalar_samples(1))

@@ -66,7 +66,7 @@ def test_all_shards_come_ahead_where_there_is_room(dataset):
         wait_until(lambda: all(copies.has(shard.sha256) for shard in manifest.shards), "all copies")
 
 
-def test_where_there_is_little_room_one_comes_ahead_and_old_ones_go(dataset):
+def test_with_little_room_a_single_shard_is_prefetched_and_old_shards_go(dataset):
     manifest = verify(dataset / "train", digests=False)
     largest = max(shard.n_bytes for shard in manifest.shards)
     copies = Staging(staging.staging().folder.with_name("other"), n_bytes=int(largest * 2.5))

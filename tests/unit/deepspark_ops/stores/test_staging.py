@@ -52,7 +52,7 @@ def test_a_folder_is_copied_whole_and_a_local_path_is_itself(written, tmp_path):
         assert local is tmp_path
 
 
-def test_what_was_used_longest_ago_goes_and_what_is_in_use_stays(written, tmp_path):
+def test_the_least_recently_used_copy_goes_and_copies_in_use_stay(written, tmp_path):
     stage = Staging(tmp_path / "staging", n_bytes=250)
     paths = {name: data_path(f"s3://b/{name}") for name in "abcd"}
     for name in paths:

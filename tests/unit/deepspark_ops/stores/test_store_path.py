@@ -97,7 +97,7 @@ def test_a_store_answers_as_a_folder_does(written):
         assert stream.read(2) == b"wo"
 
 
-def test_what_is_missing_is_said_with_its_address(store):
+def test_a_missing_object_is_named_with_its_address(store):
     for ask in ("read_bytes", "stat", "version", "entries"):
         with pytest.raises(FileNotFoundError) as caught:
             getattr(data_path("s3://b/none"), ask)()
@@ -105,7 +105,7 @@ def test_what_is_missing_is_said_with_its_address(store):
         assert caught.value.strerror == "no such object"
 
 
-def test_what_is_written_is_the_same_whatever_its_name(store, tmp_path):
+def test_the_written_object_is_the_same_for_every_name(store, tmp_path):
     """pyarrow would pack what a name ending in .gz is written to."""
     (store / "b").mkdir()
     (tmp_path / "x").write_bytes(b"content")

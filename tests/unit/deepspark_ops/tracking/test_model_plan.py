@@ -74,7 +74,7 @@ def test_nothing_is_registered_where_numbers_would_differ(plan: ModelPlan, regis
         missing_versions(plan, registered)
 
 
-def test_a_model_is_told_with_its_versions_their_runs_and_what_is_in_production(tmp_path) -> None:
+def test_a_model_plan_has_versions_runs_and_production(tmp_path) -> None:
     config = PromoteConfig(models=tmp_path / "models", model="digits")
     model = ModelFolder(config.models / "digits")
     promoted = []

@@ -66,7 +66,7 @@ def test_without_the_variable_nothing_is_started_and_nothing_is_said(run_dir: Pa
     assert os.listdir(run_dir) == ["events.jsonl"]
 
 
-def test_a_client_that_is_not_installed_is_one_warning_that_says_what_to_install(run_dir: Path, monkeypatch) -> None:
+def test_a_missing_client_is_a_warning_with_the_package(run_dir: Path, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     log_lines = Lines()

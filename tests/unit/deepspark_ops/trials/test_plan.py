@@ -85,7 +85,7 @@ def test_lists_are_texts_or_lists_and_a_value_counts_once() -> None:
     ]
 
 
-def test_solver_files_are_told_apart_by_as_little_of_their_path_as_does_it() -> None:
+def test_solver_files_are_named_by_the_shortest_distinct_path() -> None:
     assert [t.name for t in trial_plan(solvers="nets/adam.prototxt, nets/sgd.prototxt").trials] == ["adam", "sgd"]
     plan = trial_plan(solvers=["/a/x/s.prototxt", "/a/y/s.prototxt"])
     assert [trial.name for trial in plan.trials] == ["x/s", "y/s"]

@@ -70,7 +70,7 @@ def table_of(plan: Plan) -> Table:
     return make_table(plan, read_courses(plan.trials))
 
 
-def test_rows_say_what_each_trial_reached_and_what_it_took(folder: Path) -> None:
+def test_rows_have_accuracy_and_time_of_each_trial(folder: Path) -> None:
     table = table_of(trial_plan(folder))
     # 0.95 and 0.9 were the last accuracies of the tests; the first trial was at 0.9 after 4 s, the second after 2 s.
     assert (table.target_accuracy, table.target_is_given) == (0.9, False)
@@ -139,7 +139,7 @@ def test_a_trial_that_was_stopped_early_says_why_and_sets_no_target(folder: Path
     assert "sync (stopped early: <low>): accuracy=0.85" in "\n".join(table.lines())
 
 
-def test_a_trial_that_is_several_combinations_is_one_row_that_names_them(folder: Path) -> None:
+def test_a_trial_of_several_combinations_is_a_row_with_their_names(folder: Path) -> None:
     plan = trial_plan(folder)
     first = plan.trials[0].model_copy(update={"same_runs": ("<sync>, 1 worker", "auto, 1 worker")})
     plan = plan.model_copy(update={"trials": (first, *plan.trials[1:])})

@@ -159,7 +159,7 @@ def test_every_in_place_type_keeps_a_copy_or_has_a_memory_gradient() -> None:
 
 
 @pytest.mark.parametrize("layer_type", KEEPS_A_COPY)
-def test_a_layer_that_keeps_a_copy_has_the_gradient_of_a_top_of_its_own(layer_type: str) -> None:
+def test_a_layer_with_a_copy_has_the_gradient_of_a_separate_top(layer_type: str) -> None:
     layer = neuron(layer_type, KEEPS_A_COPY[layer_type])
     x = np.concatenate([X, X**2])  # of one sample the gradient of BatchNorm is 0
     in_place = in_place_net(layer, OVERWRITES, batch=2)

@@ -197,7 +197,7 @@ def traced_dtypes(net: NetSpec, precision: Precision, *, loss_of: str = "") -> d
 
 
 @SIXTEEN_BITS
-def test_products_and_what_keeps_their_values_are_in_16_bits_all_else_in_float32(
+def test_products_and_value_keeping_layers_use_16_bits_and_others_float32(
     precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = build_net_spec(parse_net(CHAIN), phase="TRAIN")

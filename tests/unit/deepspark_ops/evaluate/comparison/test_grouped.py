@@ -70,7 +70,7 @@ def test_too_few_groups_have_no_interval():
     assert group_interval(np.arange(10.0), np.repeat(np.arange(5), 2), level=0.9) is not None
 
 
-def test_samples_that_are_all_groups_of_their_own_have_no_groups():
+def test_groups_of_single_samples_count_as_no_groups():
     assert group_numbers(np.array([7, 9, 8], np.uint64)) is None
     assert group_numbers(None) is None
     assert group_numbers(np.array([7, 9, 7], np.uint64)).tolist() == [0, 1, 0]

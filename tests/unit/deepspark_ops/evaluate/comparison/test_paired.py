@@ -60,7 +60,7 @@ def test_interval_by_hand():
 
 
 @pytest.mark.parametrize(("gained", "lost"), [(0.1, 0.1), (0.05, 0.02), (0.3, 0.1), (0.02, 0.0)])
-def test_interval_holds_the_truth_as_often_as_it_says(gained, lost):
+def test_interval_covers_the_truth_at_its_level(gained, lost):
     def interval(n_gained, n_lost, n):
         return compare_right(*right_of(n_gained, n_lost, n), level=0.9).interval
 

@@ -27,7 +27,7 @@ def page_of(mine, production, **options):
     )
 
 
-def test_samples_on_which_they_differ_are_found_classes_in_turn():
+def test_samples_with_different_answers_are_listed_by_classes_in_turn():
     # Production is wrong on five samples of class 0 and one of class 1, this run on two of class 3.
     section = make_section(evaluation_of(3, 7), evaluation_of(0, 4, 8, 12, 16, 1), None)
     assert [(sample.index, sample.label, sample.candidate, sample.production) for sample in section.gained] == [

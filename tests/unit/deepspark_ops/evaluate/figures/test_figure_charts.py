@@ -124,7 +124,7 @@ def test_density_has_truth_across_and_prediction_up():
     assert end[1] == pytest.approx(second[1], abs=0.1)
 
 
-def test_bars_are_as_long_as_their_shares():
+def test_lengths_of_bars_are_shares():
     svg = bar_chart([("sky & sea", 0.5), ("road", 1.0), ("never", None)], label="IoU")
     bars = boxes(svg)
     assert [bar[2] for bar in bars] == [150.0, 300.0, 0.0]

@@ -40,7 +40,7 @@ def test_exact_figures_are_those_of_the_definitions(distinct):
 
 @pytest.mark.parametrize("is_probability", [True, False])
 @pytest.mark.parametrize("n_classes", [1, 40])
-def test_binned_figures_are_as_near_as_they_say(is_probability, n_classes):
+def test_binned_figures_are_within_their_bounds(is_probability, n_classes):
     scores, targets = scores_and_targets(400, n_classes, 2)
     scores = scores if is_probability else (scores - 0.5) * 1e4
     exact = sum_in_batches(RankingSum(scores.shape[1], is_probability=is_probability), scores, targets).result()

@@ -76,7 +76,7 @@ def test_samples_that_do_not_count_have_rows_without_an_error(tmp_path):
         assert row["scores"] == pytest.approx(shares.tolist(), rel=1e-6)
 
 
-def test_parts_are_joined_in_their_order_with_what_they_are_of(tmp_path):
+def test_parts_are_joined_in_order_with_their_metadata(tmp_path):
     chosen, values, targets = task_answers("regression")
     paths = [tmp_path / f"{start}.parquet" for start in (0, 49)]
     write_scored_rows(paths[0], chosen, values, targets, range(49))

@@ -142,7 +142,7 @@ def test_a_refused_push_changes_nothing_and_is_counted(strategy: str) -> None:
     assert center.counters[:, REFUSED].tolist() == [0, 1]
 
 
-def test_a_strategy_that_steps_back_from_such_numbers_takes_them() -> None:
+def test_a_strategy_with_backtracking_accepts_nan() -> None:
     center, apply = applying("lbfgs")
     apply(1, np.float32([1, math.nan, 1, 1]))
     assert np.isnan(center.extras).any()

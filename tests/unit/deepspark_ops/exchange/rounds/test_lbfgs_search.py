@@ -93,7 +93,7 @@ def test_a_loss_that_is_no_number_shortens_the_step() -> None:
     np.testing.assert_allclose(point, [2 - 5**0.5], rtol=1e-3)
 
 
-def test_at_a_minimum_it_goes_on_asking_for_it() -> None:
+def test_a_search_at_the_minimum_takes_no_iteration() -> None:
     point, losses, iterations = search_minimum(lambda x: (float(x @ x), 2 * x), np.zeros(3), 10)
     assert not point.any()
     assert (len(losses), iterations) == (1, 0)

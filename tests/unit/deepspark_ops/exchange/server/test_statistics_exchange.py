@@ -23,7 +23,7 @@ def test_a_repeated_request_moves_the_center_once() -> None:
         assert center.vector.tolist() == expected
 
 
-def test_a_process_that_takes_a_workers_place_gets_sums_of_its_own() -> None:
+def test_a_new_process_of_a_worker_gets_new_sums() -> None:
     """The new process begins with the number of the exchange left open by the previous process."""
     center = Center.in_memory(np.float32([4.0, 1.0, 1.0]), CenterShape(3, 2, 1))
     exchange = exchange_over(center)

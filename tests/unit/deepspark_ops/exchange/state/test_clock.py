@@ -396,7 +396,7 @@ def test_a_stopped_run_finishes_what_is_granted_takes_a_snapshot_and_ends() -> N
     assert isinstance(clock.request(0, 4, 0.0), Finished)
 
 
-def test_a_run_that_is_stopped_now_goes_without_what_silent_workers_hold() -> None:
+def test_a_run_stopped_now_leaves_out_grants_of_silent_workers() -> None:
     clock, (first, second) = busy_clock(Schedule(max_iter=40, snapshot=10))
     clock.stop_early()
     clock.acknowledge(1, second.id, 0.0)

@@ -80,7 +80,7 @@ def test_one_that_was_not_measured_on_all_nets_is_not_taken(tmp_path: Path) -> N
         assert choose_strategy(8, uneven=False).name == "easgd"
 
 
-def test_one_that_came_near_one_worker_is_taken_where_the_usual_did_not(tmp_path: Path) -> None:
+def test_a_strategy_near_one_worker_replaces_the_usual_strategy(tmp_path: Path) -> None:
     with measured_table(tmp_path, [("a", "easgd", 16, 0.0, 3.0, None), ("a", "sync", 16, 0.0, 1.5, 2.0)]):
         assert choose_strategy(16, uneven=False).name == "sync"
 

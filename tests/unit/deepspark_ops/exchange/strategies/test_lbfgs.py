@@ -76,7 +76,7 @@ def test_center_never_gets_worse() -> None:
 
 
 @pytest.mark.parametrize(("members", "first"), [((0,), ()), ((0, 1), (1,))])
-def test_who_comes_or_goes_makes_it_begin_again_at_the_center(members: tuple[int, ...], first: tuple[int, ...]) -> None:
+def test_joins_and_leaves_restart_the_search_at_the_center(members: tuple[int, ...], first: tuple[int, ...]) -> None:
     rounds = Rounds()
     rounds.play({0: rounds.center, 1: rounds.center}, first=(0, 1))
     for _ in range(3):

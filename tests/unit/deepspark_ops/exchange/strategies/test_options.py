@@ -16,7 +16,7 @@ def test_values_get_the_options_kind() -> None:
     assert parse("easgd", "  ").options == {}
 
 
-def test_deepsparks_own_file_is_taken_as_it_is() -> None:
+def test_the_option_file_of_deepspark_is_read_unchanged() -> None:
     options = parse("deepspark", "period: 50\nmoving_rate: 0.1 decay_rate: 0.5\nfactor_decay_step: 10000")
     assert options == StrategyOptions({"decay_rate": 0.5, "factor_decay_step": 800}, 50, 0.1)
 

@@ -93,7 +93,7 @@ def test_history_is_of_the_snapshot_and_survives_settings(tmp_path: Path) -> Non
         make_settings(tmp_path, n_params=2, strategy="sync")
 
 
-def test_it_says_what_it_needs() -> None:
+def test_sync_needs_comm_period_one() -> None:
     strategy = find_strategy("sync")
     assert strategy.comm_period_one
     assert strategy.progress_per_step(4) == 0.25

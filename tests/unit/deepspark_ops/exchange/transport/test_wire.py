@@ -139,7 +139,7 @@ def test_refusal_arrives_although_the_other_side_is_sending(pair: tuple[socket.s
     assert not refusing.is_alive()
 
 
-def test_a_refusal_that_nobody_takes_is_no_error_of_its_own(
+def test_an_unread_refusal_raises_no_error(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wire, "REFUSAL_S", 0.05)

@@ -105,7 +105,7 @@ class Served:
         return tf.function(self._function), self._signature
 
 
-def test_what_the_converter_says_of_one_operation_is_told(tmp_path):
+def test_the_converters_message_of_an_operation_is_reported(tmp_path):
     model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
 
     def rolled(x):  # ONNX knows Roll along a fixed axis

@@ -25,7 +25,7 @@ FORMATS = {"parquet": "parquet", "orc": "orc", "avro": "avro", "csv": "csv", "js
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_each_format_is_found_as_a_file_and_as_a_folder_and_looked_at(tmp_path, ending):
+def test_each_format_is_detected_as_file_and_folder_and_read(tmp_path, ending):
     table = a_table(30)
     file = write_table(tmp_path / f"t.{ending}", table)
     folder = tmp_path / "parts"

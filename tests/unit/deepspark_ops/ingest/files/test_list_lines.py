@@ -26,7 +26,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
         ("label,1\n", [("label", "1")], False),
     ],
 )
-def test_what_separates_and_what_labels_are_is_found(text, expected, are_names):
+def test_separator_and_labels_of_a_list_are_detected(text, expected, are_names):
     assert pairs(text) == expected
     assert split_lines(text).are_names is are_names
     assert split_lines(text).bad == ()

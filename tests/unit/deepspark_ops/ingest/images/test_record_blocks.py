@@ -66,7 +66,7 @@ def with_faults():
 
 @pytest.mark.parametrize("encoded", [False, True])
 @pytest.mark.parametrize("together", [4, 16, 64])
-def test_together_as_one_by_one(together, encoded):
+def test_records_decoded_together_equal_single_records(together, encoded):
     records = with_faults()
     decoded, rejected = decoded_records(records, together=together, encoded=encoded)
     assert (decoded, rejected) == decoded_records(records, together=1, encoded=encoded)

@@ -209,7 +209,7 @@ def test_a_list_on_the_disk_may_name_objects(store, tmp_path):
     assert sum(manifest.n_samples for manifest in manifests.values()) == 6
 
 
-def test_what_is_not_there_or_does_not_answer_is_said(store, tmp_path, monkeypatch):
+def test_missing_objects_and_silent_stores_are_named(store, tmp_path, monkeypatch):
     config = IngestConfig(source=data_path("s3://bucket/none"), output=tmp_path / "out")
     with pytest.raises(ConfigError, match="source=s3://bucket/none: no such file or folder"):
         make_recipe(config)

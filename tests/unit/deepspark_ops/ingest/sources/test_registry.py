@@ -155,7 +155,7 @@ def test_an_option_that_the_format_does_not_read_is_refused(options, message):
         resolve_format(config, config.source)
 
 
-def test_a_format_that_cannot_be_names_the_one_that_it_looks_like():
+def test_a_wrong_format_is_refused_with_the_detected_format():
     config = IngestConfig(source=DATA / "lmdb_raw", output="o", source_format="hdf5")
     with pytest.raises(ConfigError, match=r"source_format=hdf5 cannot be; it looks like source_format=caffe_lmdb$"):
         resolve_format(config, config.source)

@@ -79,7 +79,7 @@ def test_records_that_lack_something_are_named(tmp_path):
         read(1)
 
 
-def test_a_feature_that_is_not_there_names_those_that_are(tmp_path):
+def test_a_missing_feature_is_refused_with_the_existing_features(tmp_path):
     with pytest.raises(ConfigError) as caught:
         index_tfrecord(DATA / "raw.tfrecords", tmp_path, image="pixels")
     assert str(caught.value) == (

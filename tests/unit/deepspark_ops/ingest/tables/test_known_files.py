@@ -72,7 +72,7 @@ def test_only_new_files_are_read_and_only_changed_ones_read_again(tmp_path, capl
     require_as_new(tmp_path)
 
 
-def test_a_file_that_goes_takes_its_rows_and_rows_that_move_stay(tmp_path):
+def test_a_removed_file_removes_its_rows_and_moved_rows_stay(tmp_path):
     table = without_missing_values(a_table(300))
     names = write_files(tmp_path, table, [0, 100, 110, 120, 300])
     brought_up(tmp_path)
@@ -185,7 +185,7 @@ def test_bad_rows_and_duplicates_of_files_that_are_not_read_are_told_all_the_sam
     assert '"name": "r0"' in rejected
 
 
-def test_a_test_source_of_its_own_is_compared_by_its_own_files(tmp_path):
+def test_a_test_source_is_compared_by_its_files(tmp_path):
     table = without_missing_values(a_table(200))
     write_files(tmp_path, table, [0, 50, 100])
     for number in range(2):

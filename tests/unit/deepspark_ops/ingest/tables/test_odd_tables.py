@@ -62,7 +62,7 @@ def test_a_column_of_times_is_left_out(tmp_path, ending, time):
     [("parquet", "label_column"), ("orc", "feature_columns"), ("csv", "group_column"), ("avro", "weight_column"),
      ("parquet", "id_column")],
 )  # fmt: skip
-def test_a_column_of_times_that_is_named_is_refused_as_such(tmp_path, ending, option):
+def test_a_named_column_of_times_is_refused(tmp_path, ending, option):
     with pytest.raises(ConfigError, match=f'^{option}: column "t" holds dates or times'):
         trained_on(tmp_path, ending, table(t=TIMES["microseconds"]), **{option: "t"})
 
@@ -105,7 +105,7 @@ def test_features_without_a_value_are_named_with_what_leaves_them_out(tmp_path, 
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "avro"])  # ORC has no such type
-def test_a_column_of_no_type_is_left_out_and_refused_as_what_it_is_named_for(tmp_path, ending):
+def test_a_column_of_no_type_is_left_out_and_refused_as_an_option(tmp_path, ending):
     rows = table(a=pa.nulls(N_ROWS))
     assert features_of(trained_on(tmp_path, ending, rows)) == ["b"]
     for option in ("label_column", "group_column", "weight_column", "id_column"):

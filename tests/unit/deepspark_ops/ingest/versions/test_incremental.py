@@ -284,7 +284,7 @@ def test_a_split_that_is_new_takes_its_records_from_the_others(tmp_path, source)
     require_as_new(tmp_path, source, split_list=lists)
 
 
-def test_so_many_shards_are_asked_for_and_stay_so_many(tmp_path, source):
+def test_the_requested_number_of_shards_stays(tmp_path, source):
     options = {"shards": 1, "samples_per_shard": 10_000, "test_fraction": 0}
     first = brought_up(tmp_path, source, **options)["train"]
     put(source, range(50))
@@ -293,7 +293,7 @@ def test_so_many_shards_are_asked_for_and_stay_so_many(tmp_path, source):
     assert (second.n_samples, sorted(samples(tmp_path / "out", "train").values())) == (50, [1] * 50)
 
 
-def test_images_that_are_all_of_another_size_now_are_a_dataset_of_their_own(tmp_path, source):
+def test_images_of_a_new_size_make_a_new_dataset(tmp_path, source):
     brought_up(tmp_path, source)
     digest = version_digest(tmp_path / "out")
     for number in range(40):

@@ -119,7 +119,7 @@ def test_a_damaged_run_and_a_comparison_of_many_keep_a_text(write: Callable[...,
     assert "and 3 more trainings" in notices[0].text
 
 
-def test_a_dag_takes_the_notifier_as_a_callback_of_its_own_and_of_its_tasks() -> None:
+def test_a_dag_and_its_tasks_take_the_notifier_as_a_callback() -> None:
     notifier = DeepSparkNotifier()
     with DAG("d", schedule=None, on_success_callback=notifier, default_args={"on_failure_callback": notifier}) as dag:
         task = BaseOperator(task_id="t")

@@ -132,7 +132,7 @@ def test_a_failed_task_tells_its_message(use: Callable[..., None], notice_file: 
         ({"notifier": "no_such.module.Notifier"}, "(ModuleNotFoundError: No module named 'no_such')"),
     ],
 )
-def test_what_goes_wrong_with_one_is_a_line_and_the_others_are_told(
+def test_an_error_of_a_notifier_is_a_line_and_other_notifiers_run(
     use: Callable[..., None], notice_file: Path, caplog: pytest.LogCaptureFixture, failing: dict[str, Any], why: str
 ) -> None:
     use(failing, entry("FileNotifier", arguments={"path": str(notice_file), "text": "told"}))
@@ -150,7 +150,7 @@ def test_a_secret_that_stands_in_the_setting_all_the_same_is_in_no_log(use: Call
     assert redact("key s3cret-9f3a of team@example.com") == "key *** of team@example.com"
 
 
-def test_one_that_hangs_is_given_up(
+def test_a_hanging_notifier_is_given_up(
     use: Callable[..., None], notice_file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "LIMIT_S", 0.2)

@@ -139,7 +139,7 @@ def test_a_regression_and_a_classification_are_not_compared(tmp_path):
     assert pair_of(folders, metrics, ("a", "b")) == {"why_not": "a and b were scored as regression and classification"}
 
 
-def test_what_is_in_production_is_told_by_its_figure(tmp_path):
+def test_production_is_described_by_its_figure(tmp_path):
     run = tmp_path / "run"
     write_evaluation(run / PRODUCTION_EVALUATION, of_task([[2.0], [1.0], [2.0], [3.0]], TRUE))
     champion = champion_of(run, Decided(production=Path("/models/m/versions/v1/weights.caffemodel"), model="m"))

@@ -165,7 +165,7 @@ def test_every_step_draws_anew() -> None:
         assert len({feeds["data"][i].tobytes() for i in range(6)}) == 6
 
 
-def test_position_tells_what_was_taken_and_not_what_was_made_ahead() -> None:
+def test_position_counts_taken_and_no_prefetched_batches() -> None:
     link = LeaseLink(train=DatasetOrder((100,), piece_samples=10))
     with batches_of(link, [layer_of(numbered_dataset((100,)), 4)]) as batches:
         labels_taken(batches, 6)  # 24 samples: two pieces and 4 of the third

@@ -105,7 +105,7 @@ def test_the_end_of_the_data_is_the_end_of_the_batches() -> None:
             batches.close()
 
 
-def test_what_a_copy_runs_into_is_raised_by_the_call_that_needs_it() -> None:
+def test_an_error_of_a_copy_is_raised_by_its_reader() -> None:
     device = Device()
     leased, batches = opened(device, LeaseLink(train=DatasetOrder((11,))))
     with leased:

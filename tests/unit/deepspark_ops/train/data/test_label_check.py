@@ -52,7 +52,7 @@ def test_label_that_is_no_class_names_layer_sample_value_and_classes(tmp_path: P
     fed.samples.close()
 
 
-def test_every_layer_that_reads_the_labels_as_they_are_stored_is_asked(tmp_path: Path) -> None:
+def test_every_layer_that_reads_stored_labels_is_checked(tmp_path: Path) -> None:
     assert [column.user.layer for column in fed_layer(tmp_path).labels] == ["found", "loss"]
     _, head, tail = NET.replace('bottom: "label" top: "loss"', 'bottom: "x" top: "loss"').split("\n", 2)
     reshape = 'layer { name: "x" type: "Reshape" bottom: "label" top: "x" reshape_param { shape { dim: 2 dim: 1 } } }'

@@ -148,7 +148,7 @@ def test_auto_is_the_strategy_that_was_measured_as_the_fastest(tmp_path: Path) -
             assert with_strategy(chosen) == (chosen, "")
 
 
-def test_auto_takes_one_that_can_what_is_asked_for() -> None:
+def test_auto_takes_a_strategy_with_the_requested_options() -> None:
     assert plan_of_fields(strategy="auto", overlap=True).running.name == "easgd"
     assert plan_of_fields(strategy="auto", comm_period=5).comm_period == 5
     with pytest.raises(ConfigError, match=r"strategy=auto and strategy_options='block_momentum: 0\.5': they are a"):
@@ -191,7 +191,7 @@ def test_with_several_workers_only_names_of_one_strategy_are_the_same_training()
 
 
 @pytest.mark.parametrize(("on_cluster", "is_equal"), [("easgd", True), ("sync", False)])
-def test_auto_is_the_strategy_that_it_takes_if_it_takes_the_same_one_on_a_cluster(
+def test_auto_has_the_identity_of_its_strategy_if_a_cluster_agrees(
     monkeypatch: pytest.MonkeyPatch, on_cluster: str, is_equal: bool
 ) -> None:
     monkeypatch.setattr(

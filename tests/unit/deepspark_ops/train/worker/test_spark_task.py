@@ -73,7 +73,7 @@ def test_a_worker_that_makes_progress_between_its_failures_is_started_again_for_
     assert spark_task.run_in_task(plain, 1, 12, TaskGrant())["ending"] == "given_up"
 
 
-def test_a_worker_that_was_given_up_joins_again_and_a_replaced_one_leaves_without_another_try(
+def test_a_worker_given_up_joins_again_and_a_replaced_worker_leaves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ends = [WorkerFenced("worker 0: silent; leaving"), WorkerReplaced("worker 0: a newer process; leaving")]

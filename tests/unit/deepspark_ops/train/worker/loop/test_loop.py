@@ -238,9 +238,7 @@ def test_display_averages_and_keeps_caffes_places_and_the_last_line_is_at_the_en
 
 
 @pytest.mark.parametrize("display", [1, 2, 3, 7, 100])
-def test_displays_of_one_call_share_its_time_and_their_images_by_time_are_those_of_the_run(
-    tmp_path: Path, display: int
-) -> None:
+def test_displays_of_a_call_share_its_time_and_give_the_runs_throughput(tmp_path: Path, display: int) -> None:
     clock = StepClock()
     bench = Bench(tmp_path, Schedule(29), display=display, comm_period=CommPeriod(12), time=clock, images_per_step=10)
     run, bench.batches.take = bench.model.run, lambda max_steps: ({}, min(6, max_steps))
@@ -311,7 +309,7 @@ def test_the_time_of_a_watch_is_no_time_of_exchange(tmp_path: Path) -> None:
     assert [data["exchange_s"] for data in losses] == [0.0] * 3
 
 
-def test_worker_that_gets_no_boundary_shows_its_first_step_after_it(tmp_path: Path) -> None:
+def test_worker_without_a_boundary_shows_the_first_step_after_the_boundary(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(30), display=10)
     grant = bench.link.request_grant(7)  # steps 0..6 are another's: acknowledged without this loop
     bench.link.acknowledge(grant)

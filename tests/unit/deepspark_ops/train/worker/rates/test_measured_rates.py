@@ -193,7 +193,7 @@ def test_a_later_start_of_a_worker_begins_trained(tmp_path: Path) -> None:
     assert [stabiliser.begins_trained for stabiliser in begins] == [False, True]
 
 
-def test_a_state_keeps_one_measurement_and_one_of_other_groups_counts_as_none() -> None:
+def test_a_state_keeps_a_measurement_of_equal_groups_only() -> None:
     first = measures()
     first.measure(slope(BEARS / 3), PARAMS)
     assert factor(measures(state=first.state())) == pytest.approx(1.5, rel=0.1)
@@ -252,7 +252,7 @@ def test_inner_products_beside_convolutions_are_a_group_of_their_own(tmp_path: P
         {"solver": 'type: "Adam"'},
     ],
 )
-def test_else_the_net_keeps_its_own(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_other_runs_measure_no_rates(changes: dict[str, Any], tmp_path: Path) -> None:
     assert rate_groups(measuring_run(tmp_path, **changes)) == ()
 
 
