@@ -902,10 +902,10 @@ def test_a_running_task_ends_with_its_message_and_an_exit(
 def test_a_message_of_the_troubleshooting_list_ends_a_task_with_its_remedy(dag: DAG) -> None:
     operator = _Failing(task_id="failing", dag=dag)
     operator.error = ConfigError("crop_size=9 is larger than the image, 8 x 8 pixels")
-    given = {"ti": SimpleNamespace(task=operator)}
+    task_context = {"ti": SimpleNamespace(task=operator)}
     expected = "8 x 8 pixels\ncause: images are smaller than the crop\nremedy: Resize at ingestion"
-    with set_current_context(given), pytest.raises((TaskEnd, AirflowFailException), match=expected):
-        execute(operator, given)
+    with set_current_context(task_context), pytest.raises((TaskEnd, AirflowFailException), match=expected):
+        execute(operator, task_context)
 
 
 def test_a_failed_stage_has_the_retries_of_its_task_and_a_mistake_has_none(dag: DAG) -> None:

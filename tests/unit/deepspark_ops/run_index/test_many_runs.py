@@ -94,7 +94,7 @@ def test_an_option_of_operation_and_reports_is_no_setting():
 
 def p_values(settings, accuracies):
     columns = run_columns([figures_row(accuracy) for accuracy in accuracies], settings)
-    return {one.setting: one.p_value for one in correlations(columns, "accuracy")}
+    return {correlation.setting: correlation.p_value for correlation in correlations(columns, "accuracy")}
 
 
 def test_the_p_value_of_few_runs_is_the_share_of_all_their_orders():
@@ -129,8 +129,8 @@ def test_many_runs_are_before_few_runs_of_a_stronger_coefficient():
     settings = [{"lr": str(rate), "tau": str(run) if run < 3 else ""} for run, rate in enumerate(rates)]
     columns = run_columns([figures_row(accuracy) for accuracy in accuracies], settings)
     ordered = correlations(columns, "accuracy")
-    assert [(one.setting, one.n_runs) for one in ordered] == [("lr", 12), ("tau", 3)]
-    assert [one.p_value < 0.05 for one in ordered] == [True, False]
+    assert [(correlation.setting, correlation.n_runs) for correlation in ordered] == [("lr", 12), ("tau", 3)]
+    assert [correlation.p_value < 0.05 for correlation in ordered] == [True, False]
 
 
 def test_the_strongest_setting_is_first_and_too_few_runs_have_no_correlation():
