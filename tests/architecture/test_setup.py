@@ -32,7 +32,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def set_up(clone: Path, kind: str) -> subprocess.CompletedProcess[str]:
-    # A Java that is not there: whoever looks for it ends with a message instead of installing one.
+    # A missing Java: a search for Java ends with a message instead of an installation.
     environment = {"PATH": "/usr/bin:/bin", "JAVA_HOME": str(clone / "no-java")}
     return subprocess.run(
         ["bash", ".ci/setup.sh", kind], cwd=clone, env=environment, capture_output=True, text=True, check=False

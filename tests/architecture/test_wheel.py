@@ -123,6 +123,6 @@ def test_an_installed_package_finds_its_files_without_a_checkout(wheel: zipfile.
 
 
 def test_the_script_that_spark_runs_stays_a_program(wheel: zipfile.ZipFile) -> None:
-    # pip sets the right to run it if the archive has it.
+    # pip sets the right to run the script if the archive has the right.
     mode = wheel.getinfo("deepspark_ops/devices/gpu_discovery.sh").external_attr >> 16
     assert mode & 0o111

@@ -48,7 +48,7 @@ def environment(folder: Path) -> dict[str, str]:
         "DEEPSPARK_NOTIFIERS": str(folder / "notifiers.json"),
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),  # the notifier's module
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
-        # A scheduler that a busy machine holds up is not to be taken for dead, and its running tasks for orphans.
+        # A scheduler delayed by a busy machine must not count as dead, and its running tasks not as orphans.
         "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "300",
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the DAG files stay as they are
     }

@@ -105,7 +105,7 @@ def _is_ours(lock: TextIO) -> bool:
 
 def _start_keeper(folder: Path) -> None:
     with (folder / KEEPER_LOCK).open("w") as lock, (folder / "keeper.log").open("w") as output:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the keeper inherits it, so that it is held from the first moment
+        fcntl.flock(lock, fcntl.LOCK_EX)  # inherited by the keeper, so held from the first moment
         subprocess.run(  # returns at once: the keeper goes on as a child of nobody's
             [sys.executable, "-m", "tests.e2e.keep_airflow", str(folder)],
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[lock.fileno()],

@@ -107,7 +107,7 @@ def test_no_task_loses_its_try_to_an_outage_of_the_api_server(
     ui: tuple[subprocess.Popen[bytes], AirflowInstance], example: SmallExample, capsys: pytest.CaptureFixture[str]
 ) -> None:
     process, airflow = ui
-    # Lines enough to fill the pipe to Airflow, which does not read it meanwhile.
+    # Enough lines to fill the pipe to Airflow, unread meanwhile.
     overrides = f"max_iter: {STEPS} test_interval: {STEPS} snapshot: {STEPS // 100} display: 50"
     run = airflow.trigger("deepspark_train", example.conf(overrides=overrides, n_workers=1))
     began, ended = outage(process, airflow.port)

@@ -30,7 +30,7 @@ def first_run(airflow: AirflowInstance) -> DagRun:
         airflow.unpause(DAG)  # which runs the latest slot
         run = airflow.await_run(DAG, lambda run: run["run_type"] == "scheduled")
         run.wait_task("approve", "awaiting_input")
-        # The run's own ingestion has sent an event, of which the next run is made; Airflow loses this one beside it.
+        # The run's ingestion has sent an event, which makes the next run; Airflow loses a second event.
         airflow.send_event("deepspark_dataset", {"source": LOST})
         approve(airflow, run)
         run.wait()
@@ -63,7 +63,7 @@ def test_a_run_by_time_is_approved_and_put_into_production(airflow: AirflowInsta
     assert (model_folder(airflow) / "versions" / "v1" / "weights.caffemodel").is_file()
     bundle = json.loads((first.folder / "bundle" / "manifest.json").read_text())
     assert [(output["name"], output["task"]) for output in bundle["outputs"]] == [("again", "reconstruction")]
-    # The only run here whose formats are those of a form that nobody touched.
+    # The only run here with the formats of an untouched form.
     read = {read_file["file"] for read_file in bundle["check"]["outside"]}
     assert read == {"weights.caffemodel", "model.keras", "model.onnx", "model.tflite"}
     (listed,) = (row for row in airflow.api().page(f"{RUNS_URL}?format=json")["runs"] if row["run"] == first.run_id)

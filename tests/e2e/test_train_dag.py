@@ -45,11 +45,11 @@ def test_the_conf_of_the_docs_makes_a_checked_bundle_of_a_folder_of_pictures(
     assert metrics["top1"] > 0.8
     assert "Trained on" in (run / "evaluation" / "report.html").read_text()
     assert {path.name for path in (run / "bundle").iterdir()} >= {"saved_model", "weights.caffemodel", "manifest.json"}
-    # Lines of the Spark workers reach the log through the driver; one of them may find the work done when it starts.
+    # Lines of the Spark workers reach the log through the driver; a late worker may find the work done.
     reports = [entry for entry in dag_run.log("train") if " loss clock=" in str(entry.get("event"))]
     assert re.search(r"worker [01] loss clock=\d+/200 loss=\S+ lr=\S+ images/s=", str(reports[0]["event"]))
     assert {entry["level"] for entry in reports} == {"info"}
-    # The run asked for a GPU, which is Caffe's default, and said once that there was none, if there was none.
+    # The run asked for a GPU, Caffe's default, and noted a missing GPU once.
     text = "\n".join(dag_run.log_text(task) for task in dag_run.task_states())
     assert text.count(NO_GPU) == (shutil.which("nvidia-smi") is None)
 
@@ -75,7 +75,7 @@ def test_a_mistake_ends_the_run_in_its_first_task_by_name(airflow: AirflowInstan
     (at,) = (n for n, entry in enumerate(log) if 'unknown field "max_itr" in the solver' in str(entry.get("event")))
     assert 'did you mean "max_iter"?' in log[at]["event"]
     messages = [str(entry.get("event")) for entry in log[at + 1 :]]
-    assert messages[:2] == ["Task exited", "::group::Post Execute"]  # folded there: which notifiers were told
+    assert messages[:2] == ["Task exited", "::group::Post Execute"]  # folded there: the called notifiers
     assert not [entry for entry in log if "error_detail" in entry or "Traceback" in str(entry)]
 
 

@@ -214,7 +214,7 @@ def _feed(
 
 def bound_this_process() -> None:
     """Let this process end at an input that takes too much memory or time by an exception."""
-    warnings.simplefilter("error", RuntimeWarning)  # numpy's, of numbers that it has made something else of
+    warnings.simplefilter("error", RuntimeWarning)  # numpy's warning about converted numbers
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_mapped() + MEMORY_BYTES,) * 2)
     signal.signal(signal.SIGPROF, _too_long)

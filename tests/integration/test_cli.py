@@ -80,7 +80,7 @@ def start_training(folder, dataset, solver):
         text=True,
         start_new_session=True,
         env={**os.environ, "TMPDIR": str(scratch), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={scratch}"},
-        # A shell starts its background jobs with the signal ignored, and a test run may be one.
+        # A shell starts background jobs with the signal ignored, and a test run may be such a job.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 

@@ -79,7 +79,7 @@ def test_keras_computes_what_caffe_computed() -> None:
             if not case_difference <= BOUND:
                 faults[case.name] = case_difference
     assert not faults
-    # So many of each: a form that refuses its layer would pass otherwise.
+    # The number per type: a form that refuses its layer would pass otherwise.
     assert compared.total() > 110
     assert compared.keys() >= {
         "AbsVal", "ArgMax", "BNLL", "Bias", "Clip", "Concat", "Convolution", "Crop", "Deconvolution", "ELU", "Eltwise",

@@ -181,7 +181,9 @@ def check_layer(
     return run
 
 
-def _assert_slope(gradient: npt.ArrayLike, objective: Callable[[], float], values: Array, label: str, bound: float) -> None:
+def _assert_slope(
+    gradient: npt.ArrayLike, objective: Callable[[], float], values: Array, label: str, bound: float
+) -> None:
     """Compare the slope along one random direction; ``values`` are written and put back."""
     direction = np.random.default_rng(values.size).uniform(-1, 1, values.shape)
     old_values = values.copy()
@@ -191,7 +193,7 @@ def _assert_slope(gradient: npt.ArrayLike, objective: Callable[[], float], value
         slopes.append(objective())
     values[...] = old_values
     slope = (slopes[0] - slopes[1]) / (2 * _STEP)
-    # The slope itself may be near zero by chance: the gradient's size times the direction's is what it is measured by.
+    # The slope may be near zero by chance: the measure is the gradient's size times the direction's.
     error, size = abs(float(np.sum(np.multiply(gradient, direction))) - slope), float(np.linalg.norm(gradient))
     bound *= max(size * float(np.linalg.norm(direction)), 5e-3)
     assert error <= bound, f"{label}: slope differs by {error:.2e}, allowed: {bound:.2e}"

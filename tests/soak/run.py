@@ -228,7 +228,7 @@ def _received(receiver: Connection, limit_s: float) -> Part | None:
 
 def _drive(plan: Plan, number: int, context: Any, dataset: Path, folder: Path, sender: Connection) -> None:
     """Be a driver of the run, in a forked process; send the facts at the end."""
-    # The processes' template is our parent's child, which only the parent may ask whether it lives.
+    # The template of the processes is a child of our parent: only the parent may ask whether the template lives.
     forkserver._forkserver.ensure_running = lambda: None
     error = ""
     with ExitStack() as stack:
@@ -384,7 +384,7 @@ def _judge(result: RunResult, parts: Sequence[Part], run_dir: Path, expected_fil
         result.findings.append("the run did not begin")
         return
     if not len(parts[-1].initial) and result.plan.max_iter in RunPaths(run_dir).snapshot_iterations():
-        # The one before was killed when its last snapshot was whole, so that nothing was left to do.
+        # The previous driver was killed after its last snapshot: nothing was left to do.
         parts = [*parts[:-2], replace(parts[-2], acknowledged=result.plan.max_iter)]
     last, lives = parts[-1], [life for part in parts for life in part.lives]
     result.begun = result.clock[0][0]

@@ -144,7 +144,7 @@ class WorkerProcesses(Workers):
         receiver, sender = self._context.Pipe(duplex=False)
         arguments = (settings, worker, self.starts[worker], str(folder), str(self._folder / "workers.log"), sender)
         process = self._context.Process(target=work, args=arguments, name=f"soak worker {worker}", daemon=True)
-        with self.lock:  # a driver that dies in the midst of a start would take the template with it
+        with self.lock:  # a driver that dies during a start would kill the template
             process.start()
             self._processes[worker] = process
             self.starts[worker] += 1

@@ -111,7 +111,7 @@ def test_samples_right_in_a_single_run_are_pictures_with_mcnemars_counts(client:
     pair = client.get(f"{COMPARE}&format=json").json()["pair"]
     counts = ("n_samples", "n_both_right", "n_both_wrong", "n_only_first", "n_only_second", "p")
     assert tuple(pair[name] for name in counts) == (10, 5, 1, 1, 3, 2 * 5 / 16)
-    # A loop over the samples; the picture is kept by the one that is wrong.
+    # A loop over the samples; the wrong run keeps the picture.
     rows = list(enumerate(zip(LABELS, FIRST, SECOND, strict=True)))
     first = [(at, NAMES[k], NAMES[b], picture("run-b", at)) for at, (k, a, b) in rows if a == k != b]
     second = [(at, NAMES[k], NAMES[a], picture("run-a", at)) for at, (k, a, b) in rows if b == k != a]

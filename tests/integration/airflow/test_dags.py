@@ -146,7 +146,7 @@ def test_a_run_that_names_only_solver_and_source_keeps_the_pictures_as_they_are(
 
 @pytest.mark.parametrize(("dag_id", "file"), EXAMPLES.items())
 def test_the_example_of_each_dag_is_a_conf_whose_files_exist(dag_id: str, file: str, tmp_path: Path) -> None:
-    # A checkout has the example's files itself; elsewhere they are in the package.
+    # A checkout has the example's files; elsewhere the package has the files.
     for root in (ROOT, tmp_path):
         conf = example_conf(dag_id, root)
         assert set(conf) == set(json.loads((ROOT / "examples" / "digits" / file).read_text()))
@@ -229,7 +229,7 @@ def test_only_stages_that_another_try_can_help_are_tried_again(dag_id: str) -> N
 def test_a_task_that_airflow_loses_is_tried_again_for_longer_than_an_outage(dag_id: str) -> None:
     tasks = dict(load(dag_id).task_dict)
     if dag_id == "deepspark_compare":
-        # A trial that was tried again would have another time than one that was not.
+        # A trial with a second try would have another time than a trial without.
         assert tasks.pop("train").retries == 0
     for task in tasks.values():
         delays = [task.retry_delay * task.retry_exponential_backoff**number for number in range(task.retries)]
@@ -300,7 +300,7 @@ def test_the_example_of_an_own_dag_loads_as_airflow_loads_it(tmp_path: Path, mon
         "is_good_enough": {"export"},
         "export": set(),
     }
-    # An operator's result is one XCom, a dict: its entries have none of their own that could be asked for.
+    # An operator's result is one XCom, a dict: entries have no XCom of their own.
     (argument,) = dag.task_dict["is_good_enough"].op_args
     assert (argument.operator.task_id, argument.key) == ("evaluate", BaseXCom.XCOM_RETURN_KEY)
     dag.params.validate()

@@ -285,7 +285,7 @@ def test_every_page_asks_for_a_login_and_every_page_of_a_run_for_the_right_to_re
     let_ask(app, reads_runs=False)
     for route in app.routes:
         rights = [part.dependency for part in route.dependencies if part.dependency is not page.get_user]
-        # A form asks whether a page of ours sent it; who may change what it names is tested in test_model_changes.py.
+        # A form asks whether our page sent the request; test_model_changes.py tests the rights.
         assert len(rights) == ("{run_id}" in route.path) + ("POST" in route.methods), route.path
         for right in rights:
             app.dependency_overrides[right] = refuse

@@ -30,7 +30,7 @@ except StageFailed as error:
     print(f"FAILED {error.exit_code}: {error}")
 """
 
-# A driver with two Python workers that never end by themselves; each writes its process id into a folder.
+# A driver with two Python workers that run for ever; each writes its process id into a folder.
 ENDLESS = """
 import os, sys, threading, time
 from pathlib import Path
@@ -49,7 +49,7 @@ def run(path):
     Path(folder, "jvm").write_text(str(os.getppid()))
     job = SparkContext.getOrCreate().parallelize(range(2), 2).mapPartitionsWithIndex(work)
     threading.Thread(target=job.collect, daemon=True).start()
-    time.sleep(600)  # a driver that does not talk to the JVM just now would not see it go
+    time.sleep(600)  # a driver that does not talk to the JVM would not see its end
 
 if __name__ == "__main__":
     sys.exit(stage_main(run))

@@ -159,7 +159,7 @@ def test_a_trials_duration_leaves_out_the_wait_for_other_trials(client: Any) -> 
         row["run"].removeprefix(RUN_ID): row["seconds"] for row in client.get("/runs?format=json").json()["runs"]
     }
     assert seconds["__trial_01"] == 60.0 + 5.0
-    assert seconds["__trial_02"] == 40.0  # it is trained and waits: its time stands still
+    assert seconds["__trial_02"] == 40.0  # trained and waiting: its time stands still
     assert seconds["__trial_03"] is None
     note(2, "evaluate", time.time() - 100.0, None)
     (row,) = (row for row in client.get("/runs?format=json").json()["runs"] if row["run"].endswith("__trial_02"))
@@ -176,7 +176,7 @@ def test_a_mapped_tasks_button_and_tab_lead_to_its_trial(client: Any, monkeypatc
     assert training.get_link(None, ti_key=key) == f"/deepspark/runs/{DAG}/{_quoted(trial_run_id(RUN_ID, 2))}/training"
     key.map_index = -1
     assert training.get_link(None, ti_key=key) == f"/deepspark/runs/{DAG}/{_quoted(RUN_ID)}/training"
-    # What Airflow puts into the tab's address: a number, or the text itself for a task that is not mapped.
+    # Airflow's part of the tab's address: a number, or the text itself for an unmapped task.
     for index, name in (("1", "&lt;b&gt;sync"), ("%7BMAP_INDEX%7D", "Comparison of 3 trials"), ("-1", "Comparison of")):
         assert name in client.get(f"{URL}/training?map_index={index}").text
     assert mapped_run_id("r", "9" * 30) == "r"

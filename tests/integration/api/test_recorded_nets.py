@@ -100,7 +100,7 @@ def test_blobs_and_gradients_are_caffes(
     written = {**under(archive, "bottom_diff"), **under(archive, "blob_diff")}
     if not written and not under(archive, "param_diff"):
         return
-    for blob in written:  # memory that a gradient does not reach keeps what it holds, as in Caffe
+    for blob in written:  # memory without a gradient keeps its content, as in Caffe
         if blob not in {**under(archive, "top_diff"), **meta["loss_weights"]}:
             net.blobs[blob].diff[...] = 0.0
     net.clear_param_diffs()

@@ -33,7 +33,7 @@ from tests.reference.slow_scores import slow_scores, slow_softmax
 
 pytestmark = pytest.mark.tf
 
-# One layer of weights, so that a loop in this file can compute the net by itself.
+# A single layer of weights: a loop in this file can compute the net.
 LINEAR = (
     NET[: NET.index('layer { name: "conv"')]
     + """

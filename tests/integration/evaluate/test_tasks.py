@@ -90,7 +90,7 @@ def test_regression(tmp_path, numbers):
     np.testing.assert_allclose(read.samples.answers.loss, (residual**2).mean(axis=1), rtol=1e-4)
     page_of(evaluation, "RMSE", "Predicted over true, output 1", "Largest errors")
 
-    # The gate: the same net is not better than itself, and better than one of no training.
+    # The gate: a net is not better than itself, and better than an untrained net.
     untrained = trained(
         tmp_path / "fresh", [product("ip", "x", 2), loss_layer("EuclideanLoss", "ip", "y")], {"x": x, "y": y}, n_steps=1
     )

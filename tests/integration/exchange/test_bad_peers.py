@@ -242,7 +242,7 @@ def test_duplicated_and_replayed_pushes_are_applied_once(tmp_path: Path) -> None
         push(connection, 0, sequence, 0, values[0])
         push(connection, 0, sequence, 0, values[0])
         push(connection, 0, sequence, 1, values[1])
-        # What is still on its way when a connection closes may or may not be applied; here it is to be.
+        # A message on its way when a connection closes may or may not be applied; here the message must be applied.
         wait_until(lambda: int(fresh.center.counters[0, APPLIED]) == 2, "two applied chunks")
         connection.close()
         # The connection broke; the same process comes back and does not know how far it got.
@@ -272,7 +272,7 @@ def test_chunk_that_a_kill_left_half_applied_is_counted_and_not_applied_again(tm
         push(connection, 0, sequence, 0, np.ones(CHUNK, np.float32))
         wait_until(lambda: int(fresh.center.counters[0, APPLIED]) == 1, "an applied chunk")
         connection.close()
-        # What a server leaves that is killed while it adds the second chunk.
+        # The counters of a server killed while adding the second chunk.
         fresh.center.counters[0, APPLYING] = 2
         fresh.center.vector[CHUNK : CHUNK + 10] += 1.0
         connection = open_connection(fresh)

@@ -69,7 +69,7 @@ def trouble(
             time.sleep(every_s)
             worker = chosen.randrange(n_workers)
             process = processes[worker]
-            # On a busy machine a process takes seconds to its first step: each has one before it is hit.
+            # On a busy machine a process takes seconds to its first step: no worker is hit before its first step.
             if not process.is_alive() or process.pid is None or n_written(worker) == counts[worker]:
                 continue
             if chosen.random() < 0.3:

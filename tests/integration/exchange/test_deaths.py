@@ -73,7 +73,7 @@ def test_one_workers_run_is_the_same_although_the_server_is_killed(
     assert (status.acknowledged, status.snapshots, running.restarts) == (40, (20, 40), 2)
     restarts = [event for event in read_events(settings.events) if "server_start" in event.data]
     assert [event.data["server_start"] for event in restarts] == ([2, 3] if n_servers == 1 else [2, 2])
-    assert [event.clock for event in restarts] == [10, 24]  # the grants that were there when the server was killed
+    assert [event.clock for event in restarts] == [10, 24]  # the open grants when the server was killed
 
 
 def test_a_damaged_journal_ends_the_run_with_its_file_and_line(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_a_center_in_the_run_folder_goes_with_the_next_driver_after_driver_and_s
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     with driver_process(tmp_path, "no room in shared memory") as (driver, pid, center_path):
-        os.kill(driver.pid, signal.SIGSTOP)  # so that it does not start another server
+        os.kill(driver.pid, signal.SIGSTOP)  # to prevent the start of another server
         os.kill(pid, signal.SIGKILL)
         driver.kill()
         driver.wait(60)

@@ -48,7 +48,7 @@ def test_nonsense_is_refused_and_the_others_go_on(
             assert np.isfinite(running.center.vector).all()
             status = running.poll()
             assert (status.exchanges, status.refused_pushes) == ((1, 0), (0, 1))
-            # Its place is taken again by a process that begins at the center.
+            # A new process takes the worker's place and begins at the center.
             with closing(connect(address)) as restarted:
                 restarted.join(1)
                 restarted.exchange(restarted.pull())

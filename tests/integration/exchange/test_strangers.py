@@ -61,7 +61,7 @@ def test_a_worker_joins_at_once_beside_a_thousand_idle_connections(
             joins_s.append(time.monotonic() - started)
             open_idle(connections, running, MAX_PENDING)
         assert min(joins_s) < 1.0
-        # The worker that was there is not dropped for any of them, and no stranger keeps a thread for long.
+        # No stranger drops the joined worker, and no stranger keeps a thread for long.
         first_link.exchange(local)
         assert running.poll().live_workers == (0, 1, 2, 3)
         tasks = Path(f"/proc/{running.pid}/task")

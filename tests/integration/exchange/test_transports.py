@@ -237,7 +237,7 @@ def test_rounds_agree_with_the_slow_reference(
     with start_exchange(settings, initial_vector(200)) as running:
         runs = run_workers(running.address, n_workers, want=1)
         center = running.center.snapshot()
-    # Each round is one step of each worker, in whatever order they asked.
+    # Each round is one step of each worker, in any order of requests.
     steps = [[update_of(run.grants[r].start, 200).tolist() for run in runs] for r in range(n_rounds)]
     expected = slow_averaging(initial_vector(200).tolist(), steps, options.get("block_momentum", 0.0))
     for vector in (center, *(run.local for run in runs)):
@@ -442,7 +442,7 @@ def test_256_connections_are_held_and_cost_the_server_next_to_no_memory(tmp_path
             if worker in (15, n_workers - 1):
                 n_bytes.append(own_bytes(running.pid))
             assert time.monotonic() < deadline, f"only {worker} workers are in"
-        # All of them are still there: each exchanges again over the connection that it has.
+        # All workers are still connected: each exchanges again over its connection.
         for link in links:
             link.exchange(local)
         status = running.poll()

@@ -72,7 +72,7 @@ def test_code_of_the_card_runs_as_it_is_in_the_bundles_folder(bundle: Bundle) ->
     assert len(blocks) == 6
     blocks.pop()  # Spark's runs in tests/integration/predict/test_in_spark.py
     ends = "\nprint('classes', scores.shape, float(scores.sum()).__round__(4), labels[classes[0]] in labels)\n"
-    # One process and no name kept from block to block; TensorFlow is imported once, and no garbage looked for in that.
+    # One process and no name kept from block to block; TensorFlow is imported once, without a search for garbage.
     first = "import gc; gc.disable(); import tensorflow; gc.freeze(); gc.enable()\n"
     shown = subprocess.run(
         [sys.executable, "-P", "-c", f"{first}for code in {[block + ends for block in blocks]!r}: exec(code, {{}})"],

@@ -194,7 +194,7 @@ def test_what_spark_reads_may_hold_times(context, tmp_path):
         if ending != "orc":
             path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
         assert digests(ingest(context, tmp_path / ending, source=path, **options)) == expected, ending
-    # pandas writes nanoseconds, which Spark refuses; their values must count in a query.
+    # pandas writes nanoseconds, refused by Spark; their values must count in a query.
     in_ns = table
     for name, zone in (("t", None), ("zoned", "UTC")):
         at = table.schema.get_field_index(name)

@@ -88,7 +88,7 @@ def other_kinds(session, folder: Path):
             },
             "refused": refusals(bundle, frame, inputs, has_probabilities=has_probabilities),
         }
-        if len(inputs) > 1:  # a model of several inputs has them in inputCols, too; by default it has no "answer"
+        if len(inputs) > 1:  # a model of several inputs lists all in inputCols, too; by default without "answer"
             DeepSparkModel(bundle=str(bundle), **columns).write().overwrite().save(str(folder / "several"))
             answered = DeepSparkModel.load(str(folder / "several")).transform(frame)
             results["model"] = [json.loads(row) for row in answered.toJSON().collect()]

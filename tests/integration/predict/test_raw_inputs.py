@@ -169,7 +169,7 @@ CASES = {
 }
 
 
-# Of two kinds that differ in how their files are opened alone, one: the readers' own tests have the rest.
+# One of two kinds that differ only in how files are opened: the readers' tests have the rest.
 OF_ONE_READER = {"idx_of_its_size", "class_folders", "tar", "lmdb_raw", "leveldb", "cifar", "tfrecord"}
 
 
@@ -227,7 +227,7 @@ def test_raw_rows_get_the_answers_of_the_evaluation(tmp_path, kind):
     source = write_table(tmp_path / "t.parquet", table)
     config = IngestConfig(source=source, output=tmp_path / "data", shuffle=False, test_fraction=0.0, **options)
     ingest_parts(config, [table], tmp_path / "work")
-    (config.output / "test").symlink_to("train")  # the rows are scored, all of them and in their order
+    (config.output / "test").symlink_to("train")  # all rows are scored, in order
     train = read_root(config.output).splits["train"]
     write_root(config.output, DatasetRoot(splits={"train": train, "test": train}))
     param = 'hdf5_data_param { source: "none" batch_size: 4 }'

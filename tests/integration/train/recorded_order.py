@@ -136,7 +136,7 @@ class OrderedLink(LocalLink):
         leases = self._exchange.coordinator._shared.state.leases[dataset]
         with turns.held_turn():
             while order is not None and order.pieces.get(_next_piece(dataset, leases), self._worker) != self._worker:
-                if turns.next_push(self._first) is None:  # data read ahead of a run that is over: nobody takes them
+                if turns.next_push(self._first) is None:  # data read ahead of an ended run: nobody takes the data
                     break
                 turns.wait()
             lease = super().lease(dataset)

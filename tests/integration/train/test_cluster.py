@@ -178,7 +178,7 @@ def test_a_cluster_with_a_secret_encrypts_and_workers_reach_the_drivers_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_secrets: Path
 ) -> None:
     address, secret = outside_address(), secrets.token_hex(32)
-    # The daemons do not encrypt what they send: that driver and executors do is this project's doing.
+    # The daemons send in clear: only this project encrypts between driver and executors.
     settings = f"spark.authenticate true\nspark.authenticate.secret {secret}\n"
     with cluster(tmp_path, address, settings) as master:
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
@@ -273,7 +273,7 @@ def test_each_worker_gets_the_gpus_that_spark_assigns_to_its_task(
         # Two executors of a core and a GPU each: Spark is asked for them.
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
         refused = finished_job(tmp_path, master, n_workers=2, devices="gpu")
-        # One executor with both, as the cluster's own settings grant it.
+        # One executor with both GPUs, as the cluster's settings grant.
         (tmp_path / "grants").mkdir()
         (tmp_path / "grants" / "spark-defaults.conf").write_text("spark.executor.resource.gpu.amount 2\n")
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "grants"))
@@ -298,13 +298,13 @@ def test_executors_that_come_only_for_waiting_tasks_train(tmp_path: Path, monkey
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
         job = finished_job(tmp_path, master, n_workers=2, **waits)
     assert job.process.returncode == 0, "\n".join(job.lines)
-    # Both run in one executor of four cores, which Spark starts for them alone; this host may have fewer cores.
+    # Both run in one executor of four cores, started for these workers alone; this host may have fewer cores.
     share = min(2, host_cores())
     assert {event.worker: event.data["n_threads"] for event in job.events("worker_devices")} == {0: share, 1: share}
 
 
 def test_a_cluster_with_a_slot_too_few_is_told_of_and_fails_below_min_workers(tmp_path: Path) -> None:
-    master = "local-cluster[1,1,1024]"  # a JVM of its own with one core
+    master = "local-cluster[1,1,1024]"  # a separate JVM with one core
     job = training(tmp_path, "max_iter: 200", n_workers=2, master=master)
     assert job.wait() == 0, "\n".join(job.lines)
     last = f"at most 1 of 2 workers had a slot at once: master={master} offered 1 slot in 1 executor"

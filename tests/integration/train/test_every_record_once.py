@@ -69,7 +69,7 @@ def test_records_of_each_epoch_are_counted_over_kills(tmp_path: Path) -> None:
         for line in log.read_text().splitlines():
             epoch, *labels = map(int, line.split())
             used[epoch].update(labels)
-    assert logs[0].read_text()  # it did finish pieces before it died
+    assert logs[0].read_text()  # the worker did finish pieces before its death
     for epoch in range(N_EPOCHS):
         assert sum(used[epoch].values()) == N_RECORDS
         assert set(used[epoch].values()) == {1}

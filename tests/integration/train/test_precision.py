@@ -81,7 +81,7 @@ def test_the_loss_scale_is_in_events_and_a_run_goes_on_with_it(tmp_path: Path) -
     assert saved.loss_scale.scale == 2.0**15 / 2 ** len(notes)
     assert saved.updates == 20 - len(notes)
     second = run_with_precision(tmp_path, "float16", loss_weight=4096.0, max_iter=40)
-    # Nothing is found out again: it goes on where it was.
+    # No scale is searched again: the run goes on with the saved scale.
     first_after = next(event for event in second.events("loss") if event.clock == 20)
     assert first_after.data["loss_scale"] == saved.loss_scale.scale
     ended = read_worker_state(last_state(second.prepared.run.paths), 0)

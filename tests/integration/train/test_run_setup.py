@@ -61,7 +61,7 @@ def prepared(folder: Path, dataset: Path | None, **fields: object):
 def start_refusal(folder: Path, dataset: Path | None, **fields: object) -> str:
     config = training_config(folder, dataset, **fields)
     with pytest.raises((DeepSparkError, CaffeImportError)) as raised:
-        # It ends before signals and workers come into it.
+        # The run ends before signals and workers are needed.
         train(config, None, None)  # type: ignore[arg-type]
     return str(raised.value)
 

@@ -166,7 +166,7 @@ def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
     port = urllib.parse.urlsplit(address).port
     assert port is not None
     with socket.socket() as other, pytest.raises(ConnectionRefusedError):
-        other.connect(("127.0.0.2", port))  # as any address of the host but the one that it is bound to
+        other.connect(("127.0.0.2", port))  # as any address of the host except the bound address
 
 
 # Both engines count the starts by the same code; that Spark starts workers again is in the test above.

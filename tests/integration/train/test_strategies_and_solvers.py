@@ -21,7 +21,7 @@ STRATEGIES = [name for name in strategy_names() if find_strategy(name).name == n
 WITH_RATES = [name for name in STRATEGIES if not find_strategy(name).repeats_data]
 SOLVERS = ["nesterov", "adagrad", "rmsprop", "adadelta", "adam"]
 BOTH = [
-    # Each solver type with one strategy; `make test-long` has them all. Each strategy is in test_strategies_learn.py.
+    # Each solver type with one strategy; `make test-long` has all pairs. test_strategies_learn.py has each strategy.
     pytest.param(solver, strategy, marks=[] if at == SOLVERS.index(solver) else pytest.mark.long)
     for at, strategy in enumerate(WITH_RATES)
     for solver in SOLVERS
@@ -74,7 +74,9 @@ def test_every_solver_type_learns_under_every_strategy(solver: str, strategy: st
 
 
 @pytest.mark.parametrize("strategy", but_for_a_few("easgd", "sync"))
-def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, center_of_one: Vector, tmp_path: Path) -> None:
+def test_batch_statistics_of_the_center_are_those_of_the_data(
+    strategy: str, center_of_one: Vector, tmp_path: Path
+) -> None:
     finished = strategy_run("sgd_batchnorm", strategy, tmp_path / "run")
     assert_learned(finished)
     (layer,) = finished.prepared.run.statistics().layers

@@ -186,7 +186,7 @@ def test_a_run_whose_folder_is_removed_ends_with_one_message(dataset: Path, tmp_
         wait_until(lambda: RunPaths(config.run_dir).snapshot_iterations(), "a snapshot")
         config.run_dir.rename(moved)
         if is_renamed:
-            (config.run_dir / "snapshots").mkdir(parents=True)  # as a file does that is written at that moment
+            (config.run_dir / "snapshots").mkdir(parents=True)  # as a file that is being written
         else:
             shutil.rmtree(moved)
 

@@ -148,7 +148,7 @@ def test_executor_needs_tensorflow_and_the_base_alone() -> None:
     hidden = {"airflow", "jinja2", "markupsafe", "pandas", "plotly", "pyarrow", "py4j", "pyspark", "typer"}
     # What TensorFlow's import made stays, and no collection of garbage looks through it again.
     frozen = "; import gc; assert gc.isenabled(); assert gc.get_freeze_count() > 100_000, gc.get_freeze_count()"
-    # TensorFlow's import leaves out Keras, which is there when it is asked for.
+    # TensorFlow's import leaves out Keras until a first use.
     keras = "; import sys; assert 'keras' not in sys.modules; import keras.src.optimizers"
     imports = "import deepspark_ops.train.worker.process, deepspark_ops.ingest.shard_task"
     completed = run_without(hidden, imports + frozen + keras)

@@ -99,7 +99,7 @@ def test_a_line_with_blanks_that_names_a_file_is_one_name(tmp_path):
     (tmp_path / "list.txt").write_text(f"my runs/two words.h5\n{folder}/none.h5\na.h5 b.h5\n")
     assert read_hdf5_list(tmp_path / "list.txt", tmp_path) == (
         folder / "two words.h5",
-        folder / "none.h5",  # its folder is there: what is missing is this file
+        folder / "none.h5",  # the folder exists, the file is missing
         tmp_path / "a.h5",
         tmp_path / "b.h5",
     )

@@ -106,7 +106,7 @@ def test_whatever_leads_to_a_damaged_heap_ends_with_an_error(tmp_path: Path) -> 
             at += _OBJECT.size + -(-header[2] // 8) * 8
         _OBJECT.pack_into(content, at, 0, 0, 0)
         path.write_bytes(content)
-    # In a process of its own, since a call of the library that does not end cannot be ended otherwise.
+    # In a separate process: an endless call of the library cannot be ended otherwise.
     command = [sys.executable, "-c", _READS, *map(str, paths)]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     lines = completed.stdout.splitlines()

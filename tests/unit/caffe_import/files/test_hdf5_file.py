@@ -104,7 +104,7 @@ def test_a_refused_file_is_closed(tmp_path: Path) -> None:
         external_link(file, path)
     with pytest.raises(CaffeImportError):
         open_hdf5(path)
-    with h5py.File(path, "a") as file:  # it could not be opened to write while it is open to read
+    with h5py.File(path, "a") as file:  # fails if the refused file is still open
         del file["data"]
 
 

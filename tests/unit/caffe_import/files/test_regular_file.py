@@ -67,7 +67,7 @@ def test_a_longer_file_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_a_regular_file_without_end_is_read_up_to_the_bound() -> None:
-    endless = Path("/proc/self/pagemap")  # says that it has no byte, and has 2**38
+    endless = Path("/proc/self/pagemap")  # claims 0 bytes, and has 2**38
     assert endless.stat().st_size == 0
     tracemalloc.start()
     try:

@@ -57,7 +57,7 @@ def test_size(window: tuple[tuple[int, int], ...], mode: str) -> None:
 
 @pytest.mark.parametrize(
     ("window", "channels_last"),
-    # The axis order changes nothing of a window: one without padding, one padded and one of unequal axes are enough.
+    # The axis order changes nothing of a window: an unpadded, a padded and an unequal window are enough.
     [(window, False) for window in WINDOWS] + [(WINDOWS[number], True) for number in (1, 4, 7)],
     ids=str,
 )

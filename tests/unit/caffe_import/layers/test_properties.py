@@ -471,7 +471,7 @@ def contrastive_losses(draw: st.DrawFn) -> Drawn:
         f'type: "ContrastiveLoss" top: "n0" contrastive_loss_param {{ margin: {margin} '
         f"legacy_version: {str(legacy).lower()} }}",
         lambda a, b, s: [np.float64(slow_losses.slow_contrastive_loss(a, b, s, margin=margin, legacy=legacy))],
-        # Far apart: Caffe adds 1e-4 to the distance that it divides by.
+        # Far apart: Caffe adds 1e-4 to the distance in its divisor.
         [0.2 * values(draw, *shape), 0.2 * values(draw, *shape) + 4, similar],
         no_gradient=(2,),
     )

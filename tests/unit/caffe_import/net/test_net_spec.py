@@ -182,7 +182,7 @@ class TestLosses:
             self.loss('top: "l" loss_weight: 1 loss_weight: 2')
 
     def test_consumed_loss_with_a_weight_counts_twice_as_in_caffe(self) -> None:
-        # InsertSplits clears the weight, LossLayer::LayerSetUp then gives its own: a trap of Caffe's that we keep.
+        # InsertSplits clears the weight, then LossLayer::LayerSetUp gives its own weight: a trap of Caffe, kept here.
         power = 'layer { name: "p" type: "Power" bottom: "l" top: "p" }'
         net = net_of(INPUT + inner_product("a") + self.LOSS % 'top: "l" loss_weight: 0.5' + power)
         assert net.layer("l").loss_weights == (1.0,)

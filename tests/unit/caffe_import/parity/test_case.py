@@ -144,7 +144,7 @@ def test_the_command_writes_its_own_lines_only() -> None:
     command = [sys.executable, "-m", "caffe_import.parity", str(FIXTURES), "--only", *names]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
     lines = completed.stderr.splitlines()
-    if version("tensorflow").startswith("2.18."):  # it writes about CUDA, whatever the level of its log is
+    if version("tensorflow").startswith("2.18."):  # TensorFlow writes about CUDA at every log level
         lines = [line for line in lines if not re.match(r"[EW]0000 |\S+ \S+: E |WARNING: All log messages", line)]
     assert lines == []
     assert [line.split()[0] for line in completed.stdout.splitlines()] == ["passed"] * len(names) + [str(len(names))]

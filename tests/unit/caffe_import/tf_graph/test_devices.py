@@ -27,7 +27,7 @@ from caffe_import.tf_graph.threads import set_threads
 
 found = {}
 ready = set_up_devices("cpu", 3, n_threads=2)
-set_threads(2)  # as for a net that one of the devices computes
+set_threads(2)  # as for a net on a single device
 found["kernels"] = tf.config.threading.get_inter_op_parallelism_threads()
 found["ready"] = [ready.kind, list(ready.names), ready.is_host]
 with tf.device(ready.names[2]):

@@ -13,7 +13,7 @@ from caffe_import.tf_graph.layer_times import LayerTime, NetTimes, measure_layer
 
 pytestmark = pytest.mark.tf
 
-# Names that are one scope after cleaning, one within another, and those of operations that TensorFlow makes itself.
+# Names that become one scope, a name within another name, and names of TensorFlow's own operations.
 NET = """
 layer { name: "data" type: "Input" top: "data" top: "label"
   input_param { shape { dim: 8 dim: 3 dim: 24 dim: 24 } shape { dim: 8 } } }

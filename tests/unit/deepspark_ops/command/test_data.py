@@ -103,7 +103,7 @@ def test_diff_tells_every_kind_of_change_apart(folder):
     for split, classes in difference["classes"].items():
         shown = {name: pair["after"] - pair["before"] for name, pair in classes.items()}
         assert all(shown.values()), split
-    # With one dataset: since the version before, which is the same one.
+    # With one dataset: the difference from the previous version, the same as before.
     code, since = data_command("diff", folder / "set", "--json")
     assert code == 0
     since = json.loads(since)

@@ -42,7 +42,7 @@ WORDS = {
     ("pack", "extras"): ("train", "gpu", "tables"),
     ("export", "formats"): BUNDLE_FORMATS,
     ("convert", "formats"): BUNDLE_FORMATS,
-    ("data sample", "split"): ("train", "validation", "test"),  # the error lists those that the dataset has
+    ("data sample", "split"): ("train", "validation", "test"),  # the error lists the splits of the dataset
     ("model mean", "split"): ("train", "validation", "test"),  # likewise
 }
 

@@ -162,6 +162,6 @@ def test_raw_features_of_a_table_go_in_and_are_standardised_inside(tmp_path):
     assert contract.preprocessing == (FILL, STANDARDIZE)
     (tmp_path / "features.json").write_text(table.model_dump_json())
     assert table_of_input(contract, tmp_path) == table
-    older = contract.model_copy(update={"is_table": False})  # of version 5: its steps say it
+    older = contract.model_copy(update={"is_table": False})  # of version 5, as its steps say
     assert table_of_input(older, tmp_path) == table
     assert table_of_input(older.model_copy(update={"preprocessing": ()}), tmp_path) is None

@@ -65,7 +65,7 @@ def test_each_strip_has_the_first_samples_of_its_class(tmp_path: Path, changes: 
         cells = [strip[:, x : x + 8] for x in range(0, strip.shape[1], 9)]
         assert len(cells) == min(SAMPLES_OF_A_CLASS, len(expected[label]))
         for cell, sample in zip(cells, expected[label], strict=False):
-            # Floats are stretched between their own extremes, which are 0 and 255 within a few.
+            # Floats are stretched between their extremes, which are 0 and 255 within a few.
             np.testing.assert_allclose(cell, sample, atol=5 if sample.dtype == np.float32 else 0)
 
 

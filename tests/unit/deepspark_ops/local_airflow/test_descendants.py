@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# In a process of its own: it ends every process below the one that calls it.
+# In a separate process: the call ends every process below its caller.
 SCRIPT = """
 import os, subprocess
 from deepspark_ops.local_airflow.descendants import adopt_orphans, descendants, end_descendants

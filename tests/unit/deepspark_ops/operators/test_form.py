@@ -241,7 +241,7 @@ def test_form_refuses_what_would_surprise_its_reader() -> None:
 def test_a_field_without_a_default_starts_empty_and_is_then_missing_by_name(tmp_path: Path) -> None:
     param = form_params([("A", _Needs)])["thing"]
     optional = form_params([("A", _Needs)], optional=["thing"])["thing"]
-    assert (param.value, param.schema["type"]) == ("", "string")  # the form takes it for a value that it must ask for
+    assert (param.value, param.schema["type"]) == ("", "string")  # the form takes the field for a required value
     assert (optional.value, optional.schema["type"]) == (None, ["string", "null"])
     for value in (param.resolve(), optional.resolve()):
         with pytest.raises(ConfigError, match=r"^thing: must be given: A thing$"):

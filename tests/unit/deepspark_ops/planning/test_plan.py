@@ -151,7 +151,7 @@ def test_automatic_threads_are_the_share_of_the_hosts_cores():
     # How long a minibatch takes is not guessed again where it is known.
     options["step_ms"] = 50.0
     assert cluster_plan(**options).rows == cluster_plan(**options, threads_per_worker=1).rows
-    # And each worker has one thread where nobody says how many cores its host has.
+    # And each worker has one thread if the number of cores of its host is unknown.
     options = {"step_ms": None, "workers": "4"}
     assert cluster_plan(**options).rows == cluster_plan(**options, threads_per_worker=1).rows
 

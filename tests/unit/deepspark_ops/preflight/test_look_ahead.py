@@ -86,7 +86,7 @@ def test_every_format_gives_the_shapes_that_ingestion_would(folder, make_source,
     assert [data.sample_shapes for net in report.nets for data in net.data] == [(shape, ())] * 2
     assert train.layers[0].top_shapes == ((4, *shape), (4,))
     n_samples = (train.data[0].n_samples, test.data[0].n_samples)
-    assert sum(n_samples) == 30  # which records are the test's depends on their names
+    assert sum(n_samples) == 30  # the test's records depend on their names
     assert min(n_samples) > 0
     assert {train.data[0].source, test.data[0].source} == {str(source)}
     assert report.work is not None

@@ -106,7 +106,7 @@ def test_no_more_items_are_held_than_allowed():
 
     with closing(mapped_ahead(items(), lambda item: item, n_threads=2)) as stream:
         assert next(stream) == (0, 0)
-    # In use: 0. Made or being made: 1 and 2. Held by the thread: one, and one for which there is no room.
+    # In use: 0. Created or being created: 1 and 2. Held by the thread: 3, and 4 without room.
     assert len(read_items) <= 5
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 

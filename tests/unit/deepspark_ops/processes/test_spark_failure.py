@@ -106,7 +106,7 @@ def test_a_jvm_that_raised_an_error_lived_then() -> None:
     wrapped = DeepSparkError("not started")
     wrapped.__cause__ = java
     assert not jvm_has_ended(wrapped)
-    # Its text is in the JVM: where nobody gives it, the JVM has ended since.
+    # The text is in the JVM: without a text, the JVM has ended.
     assert spark_failure(java, master="yarn", task="task") == JVM_ENDED
 
 

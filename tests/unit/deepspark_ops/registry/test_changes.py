@@ -144,7 +144,7 @@ def test_whole_line_of_another_form_is_an_error(registry, config, model):
 
 def test_two_promotions_at_once_lose_nothing(registry, config, model):
     bundles = [registry.bundle(f"run-{k}") for k in range(8)]
-    # Forced, so that neither is refused because the other one was first.
+    # Forced: neither is refused because the other was first.
     forced = registry.decision().model_copy(update={"is_forced": True})
     start = threading.Barrier(len(bundles))
 

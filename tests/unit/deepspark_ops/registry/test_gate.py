@@ -58,7 +58,7 @@ def test_one_sample_of_359_does_not_decide(config):
         # 10 of 359 are 2.79 points.
         ([], range(10), {"min_gain": 0.027}, True),
         ([], range(10), {"min_gain": 0.028}, False),
-        # Loss: 2 of 359 wrong answers cost log(9 * 9) each, in all resamples but those without one of them.
+        # Loss: 2 of 359 wrong answers cost log(9 * 9) each, in all resamples except those without a wrong answer.
         ([], range(2), {"metric": "loss"}, False),
         ([], range(12), {"metric": "loss"}, True),
         (range(12), [], {"metric": "loss"}, False),

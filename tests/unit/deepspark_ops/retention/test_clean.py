@@ -145,7 +145,7 @@ def test_what_a_run_that_stays_names_stays_through_any_number_of_runs(home: Home
     report = home.clean()
     assert goes(report) == {"other", "unused"}
     assert reasons(report)["used"] == "run young uses it, which stays: changed in the last 30 days"
-    # A training that has not begun has no config yet: what its ingestion runs with counts.
+    # A training that has not begun has no config yet: the config of its ingestion counts.
     (young / "config.json").unlink()
     (young / "stages").mkdir()
     (young / "stages" / "ingest.json").write_text(json.dumps({"ingest": [{"output": str(unused)}]}))
@@ -164,7 +164,7 @@ def test_a_comparison_and_its_trials_stay_and_go_together(home: Home) -> None:
         write_plan(parent, Plan(dag="deepspark_compare", run=name, target_accuracy=None, trials=tuple(trials)))
         for folder in (parent, *folders):
             home.aged(folder, age)
-    # A page of one trial was written yesterday: that is a sign of use, of the comparison as a whole.
+    # A page of one trial was written yesterday: a sign of use of the whole comparison.
     home.aged(home.root / "runs" / "deepspark_compare" / "kept__trial_02", 1)
     assert goes(home.clean()) == {"gone", "gone__trial_01", "gone__trial_02"}
 
@@ -173,7 +173,7 @@ def test_what_a_models_version_came_from_stays(home: Home) -> None:
     data, first, second = home.dataset("d", age=500), home.run("a/first", age=300), home.run("a/second", age=200)
     home.run("a/third", age=100)
     config = PromoteConfig(models=home.root / "models", model="digits", keep=1)
-    # The dataset is known by its manifest's digest: the run's own config does not name it.
+    # The manifest's digest identifies the dataset: the run's config does not name the dataset.
     digests = {"train": split_digests(data)["train"]}
     for run, against in ((first, None), (second, "v1")):
         bundle = make_bundle(run / "bundle", run.name.encode(), run=run.name, datasets=digests)

@@ -144,7 +144,7 @@ def test_a_run_says_that_it_waits_for_a_person_and_which_task_asks(word) -> None
 
 def test_a_retry_is_not_told_by_the_events_of_the_try_before() -> None:
     run = AirflowRun("running", {"train": TaskState("running", 2000.0, None, 2)})  # the events are of 1000 s
-    for earlier in ((*RUN, FAILED), RUN):  # one that ended, and one that was killed
+    for earlier in ((*RUN, FAILED), RUN):  # an ended stage, and a killed stage
         state = state_of(progress_of(earlier), {}, run, exists=True)
         assert (state.name, state.error) == ("starting", None)
 

@@ -18,7 +18,7 @@ from tests.unit.deepspark_ops.shards.test_reader import make_split
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Dataset:
     split = make_split(tmp_path / "train", request.param)
     dataset = open_dataset(split, stamps=shard_stamps(split))
-    assert dataset.read(0, 0, 5)[1].tolist() == [0, 1, 2, 3, 0]  # it is open when its file changes
+    assert dataset.read(0, 0, 5)[1].tolist() == [0, 1, 2, 3, 0]  # open when the file changes
     return dataset
 
 

@@ -83,7 +83,7 @@ def play(
             link.acknowledge(grant)
             played.ends.append((worker_time.now(), worker))
             played.reports.append(report)
-        played.locals[worker] = local  # and stays: a strategy counts the workers that are there
+        played.locals[worker] = local  # and stays: a strategy counts the present workers
 
     time.run([partial(work, worker) for worker in range(n_workers)])
     played.center = exchange.center.snapshot()
@@ -140,7 +140,7 @@ def test_workers_that_arrive_together_queue_once(n_workers: int, tmp_path: Path)
     played = play(tmp_path, "easgd", step_s=(1.0,) * n_workers, cost=cost)
     first = [seconds for seconds, _ in played.ends[:n_workers]]
     np.testing.assert_allclose(first, [1.0 + 0.1 * (turn + 1) + 0.01 for turn in range(n_workers)])
-    # From then on they come one after the other, and nobody waits.
+    # From then on the workers come in turn, and nobody waits.
     assert played.ends[-1][0] == pytest.approx(0.1 * (n_workers - 1) + N_EXCHANGES * (1.0 + 0.1 + 0.01))
     assert played.order == list(range(n_workers)) * N_EXCHANGES
 

@@ -81,7 +81,7 @@ def test_an_evaluations_figures_are_at_the_iteration_that_was_scored() -> None:
     points = {point.key: point for point in evaluation_points(metrics, "evaluation", 40, 5_000)}
     low, high = metrics.top1_interval
     expected = {"top1": 0.75, "top1_low": low, "top1_high": high, "loss": metrics.loss, "images_per_s": 120.0}
-    # All answers are given with confidence 0.9; one of two ties of a positive with a negative counts one half.
+    # All answers have confidence 0.9; a tie of a positive with a negative counts one half.
     expected |= {"ece": 0.15, "roc_auc": 2.5 / 3, "average_precision": ((2 / 2 * 2 / 3 + 3 / 4 / 3) + 1 / 2) / 2}
     values = {key: point.value for key, point in points.items()}
     assert values == pytest.approx({f"evaluation/{k}": v for k, v in expected.items()})

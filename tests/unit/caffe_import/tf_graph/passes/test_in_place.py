@@ -37,7 +37,7 @@ def overwritten_layers(net: NetSpec) -> dict[str, str]:
     return {net.layers[position].name: blob for position, blob in reads_overwritten_memory(net).items()}
 
 
-# y = 3 y - 0.5, with its own copy of its bottom: itself unharmed, but it overwrites.
+# y = 3 y - 0.5, with a copy of its bottom: unharmed, but overwrites.
 OVERWRITES = (
     'layer { name: "s" type: "Scale" bottom: "y" top: "y" param { lr_mult: 0 } param { lr_mult: 0 } '
     "scale_param { bias_term: true } }"

@@ -157,7 +157,7 @@ def compare(
             offs["parts"] = off(weights(net, in_parts(function, feeds)), weights(net, plain.params_view()))
         if outputs.debug and plain_outputs.debug:
             offs["debug of updates"] = off(outputs.debug.updates, plain_outputs.debug.updates)
-            # A replica's gradients are added up over its own passes, of which there is one here.
+            # A replica's gradients are added up over its passes, here a single pass.
             first = outputs.debug.passes[:, : 1 if plan.n_replicas > 1 else None]
             offs["debug of passes"] = off(first, plain_outputs.debug.passes[:, : first.shape[1]])
         differences[name] = offs

@@ -108,7 +108,7 @@ def test_replicas_are_sent_the_parameters_once_and_send_one_sum_of_gradients(res
 def test_loops_of_two_replicas_stay_apart(results: dict[str, Any]) -> None:
     sent = results["loops"]["sent"]
     assert not [name for name in sent if "/body" in name or "loop_body" in name]
-    assert len(sent) <= 2 * 5 + 1  # five blobs there and their gradients back, the loss
+    assert len(sent) <= 2 * 5 + 1  # five blobs to the device and their gradients back, the loss
 
 
 NET = """

@@ -87,7 +87,7 @@ def test_weights_and_scales_are_those_of_a_slow_loop(
     function = compiled(text)
     state = function.initial_state(np.ones(1, np.float32))
     computed, begun = [], []
-    # Calls of one step and of several: the scale goes from one to the next.
+    # Calls of one step and of several: each call hands the scale to the next.
     for start, stop in ((0, 2), (2, 4), (4, 10), (10, len(INPUTS))):
         state, outputs = run_steps(function, state, INPUTS[start:stop])
         assert outputs.scales is not None

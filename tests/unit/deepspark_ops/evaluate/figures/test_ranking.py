@@ -55,7 +55,7 @@ def test_binned_figures_are_within_their_bounds(is_probability, n_classes):
 
 
 def test_bound_holds_where_a_bin_has_many():
-    # Scores nearer to 0 than a bin tells apart: all of them are one bin.
+    # Scores nearer to 0 than the width of a bin: all are in one bin.
     rng = np.random.default_rng(5)
     targets = rng.random((300, 1)) < 0.4
     scores = (rng.random((300, 1)) + targets) * 1e-12
@@ -91,7 +91,7 @@ def test_bins_ascend_with_the_score(is_probability):
     assert not counts.is_exact
     assert (np.diff(counts.thresholds) < 0).all()
     assert counts.positives.sum() == len(values)
-    # A score is no lower than the threshold of its bin, and below that of the next.
+    # A score is at least the threshold of its bin, and below the threshold of the next bin.
     ascending = counts.thresholds[::-1]
     for value in values:
         at = np.searchsorted(ascending, value, side="right") - 1

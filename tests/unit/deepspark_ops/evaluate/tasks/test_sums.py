@@ -109,7 +109,7 @@ def test_vectors_without_another_of_their_class_do_not_count():
     vectors = [np.array([[0.0], [0.1], [5.0], [5.2], [9.0]])]
     total = sum_of_parts(chosen("embedding", (1,)), vectors, np.array([0, 0, 1, 0, 2]), cuts=(2,))
     metrics = total.metrics(ReportHead(SCORED))
-    # Of classes 1 and 2 there is one sample each; the nearest to the last of class 0 is of class 1.
+    # Classes 1 and 2 have a sample each; the nearest sample to the last of class 0 is of class 1.
     assert (metrics.n_samples, metrics.n_ignored, metrics.main.value) == (3, 2, pytest.approx(2 / 3))
     samples = total.samples()
     assert (samples.index.tolist(), samples.loss.tolist()) == ([0, 1, 3], [0.0, 0.0, 1.0])

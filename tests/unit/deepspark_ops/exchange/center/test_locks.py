@@ -56,7 +56,7 @@ def test_threads_of_one_process_lock_each_other_out() -> None:
 
 
 def test_a_dead_process_holds_no_lock(descriptors: tuple[int, int]) -> None:
-    # Its own opening of the file, as a worker's: an inherited one would keep the lock in this process.
+    # A separate opening of the file, as a worker's: an inherited opening would keep the lock in this process.
     path = os.readlink(f"/proc/self/fd/{descriptors[0]}")
     code = (
         "import os, sys; from deepspark_ops.exchange.center.locks import CenterLocks\n"

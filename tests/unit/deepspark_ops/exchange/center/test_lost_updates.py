@@ -92,7 +92,7 @@ def test_a_chunk_is_watched_once_the_exchanges_that_do_not_know_of_it_are_over()
     watch = LostUpdates(center, chunks)
     local = rng.standard_normal(N_PARAMS).astype(np.float32)
     exchange(center, chunks, 0, local)
-    ticket = center.begin(1)  # began before the next chunk is chosen: it may push there without a count
+    ticket = center.begin(1)  # began before the choice of the next chunk: may push into the chunk without a count
     assert watch.finding() is not None
     watch.step()
     watch.step()
@@ -144,7 +144,7 @@ def test_it_rests_before_every_chunk() -> None:
         exchange(center, chunks, 1, local)
         finding = watch.finding()
         assert finding is not None
-        # The choice, the exchanges that are open then, and the first reading: one step each.
+        # The choice, the open exchanges at the choice, and the first reading: one step each.
         assert (finding.position, finding.pushes, finding.lost_updates) == (position, 1, 0.0)
 
 

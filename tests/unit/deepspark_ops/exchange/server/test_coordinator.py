@@ -264,7 +264,7 @@ def test_snapshots_that_a_driver_does_not_write_have_a_bound(
     assert [text.split(":")[0] for text in notes()] == ["snapshot 3 and those after it are left out for now"]
     assert "2 before them (8.5 KiB) still wait for the driver" in notes()[0]
     for path in pending.iterdir():
-        shutil.rmtree(path)  # as the driver does once it has written one
+        shutil.rmtree(path)  # as the driver does after a snapshot
     step()
     assert [path.name for path in pending.iterdir()] == ["iter_6"]
     assert notes()[1:] == ["3 snapshots were left out, from 3 to 5"]
@@ -333,7 +333,7 @@ def test_pieces_that_are_read_before_the_last_state_is_there_are_not_missed(
     resumed, _ = make_coordinator(tmp_path / "resumed", center, **changes, lease_state=complete["leases"])
     resumed.join(0, "c", "shm")
     leases = [resumed.answer(LeaseData("train").numbered(0, request)) for request in range(1, 6)]
-    # Of worker 0 as its state says, though it read on; of worker 1 what its later state has read; the rest anew.
+    # Of worker 0 the position of its state, though it read on; of worker 1 the later state's position; the rest anew.
     assert [(x.start, x.skip) for x in leases] == [(0, 1), (4, 4), (8, 1), (12, 0), (16, 0)]
 
 
@@ -549,7 +549,7 @@ def test_a_disk_that_fills_up_while_a_silent_worker_is_dropped_fails_the_run(
 
     monkeypatch.setattr(journal_module.os, "write", full)
     clock.now += 100.0
-    coordinator.expire()  # as the server's timer calls it: its thread must not end
+    coordinator.expire()  # as the server's timer does: its thread must not end
     failure = coordinator.status()["failure"]
     assert f"{tmp_path / 'work' / 'exchange.journal'}: the exchange's journal cannot be written" in failure
     assert "No space left on device" in failure

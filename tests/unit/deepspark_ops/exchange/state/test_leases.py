@@ -190,7 +190,7 @@ def test_a_lease_names_the_shards_to_come_up_to_the_end_of_the_next_group() -> N
     for number, lease in enumerate(pieces[:51]):
         epoch, position = divmod(number, 30)
         end = 30 * epoch + 9 * (position // 9) + 18
-        if position >= 27:  # the last group has one shard; after it comes the first one of the next epoch
+        if position >= 27:  # the last group has one shard; the first group of the next epoch follows
             end = 30 * (epoch + 1) + 9
         elif position >= 18:
             end = 30 * (epoch + 1)

@@ -72,7 +72,7 @@ def test_clock_grants_workers_of_unequal_speed_equal_times(evens_pace: bool, las
         assert isinstance(grant, Grant)
         held[worker] = grant
         counts[worker] = grant.count
-        # A test net takes its time; that is no matter of pace.
+        # The time of a test net does not count for the pace.
         due[worker] = now + grant.count * step_s[worker] + (200.0 if grant.tests else 0.0)
         if turn == 20:
             copy = GrantClock(clock.schedule, 10.0, evens_pace=evens_pace)

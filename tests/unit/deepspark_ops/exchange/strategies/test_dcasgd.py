@@ -17,7 +17,7 @@ def test_gradient_is_moved_along_its_own_square() -> None:
 def test_sum_of_passes_is_compensated_as_their_mean() -> None:
     strategy = configure("dcasgd", {"compensation": 0.5})
     gradient, local, center = (np.float32(v) for v in ([4.0], [1.0], [3.0]))
-    # The mean of two passes is 2 and becomes 2 + 0.5 * 4 * 2 = 6; their sum is twice that.
+    # The mean of two passes is 2 and becomes 2 + 0.5 * 4 * 2 = 6; the sum is twice the mean.
     assert strategy.compensate(gradient, local, center, 2).tolist() == [12.0]
 
 

@@ -45,7 +45,7 @@ def test_workers_make_the_solvers_updates_by_their_mean_gradient(tmp_path: Path,
     links = [exchange.link() for _ in range(N_WORKERS)]
     ends: dict[int, np.ndarray] = {}
     for worker, link in enumerate(links):
-        link.join(worker)  # all of them before the first pushes: a round waits for who is there
+        link.join(worker)  # all join before the first push: a round waits for all present workers
 
     def work(worker: int) -> None:
         local = links[worker].pull()

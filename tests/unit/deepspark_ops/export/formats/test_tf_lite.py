@@ -19,7 +19,7 @@ from tests.reference.small_nets import SMALL_NETS
 
 pytestmark = [
     pytest.mark.tf,
-    pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated"),  # it moves to a package of its own
+    pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated"),  # the module moves to a separate package
 ]
 
 INPUT = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: %d dim: %d dim: %d } } }'

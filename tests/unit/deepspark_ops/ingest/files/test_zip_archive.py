@@ -62,7 +62,7 @@ def test_missing_damaged_and_strangely_packed_members_are_bad_records(tmp_path):
 def test_a_member_is_unpacked_up_to_a_bound(tmp_path, method, says_less):
     """A megabyte of deflated zeros would become a gigabyte in memory."""
     archive = zip_of(tmp_path / "a.zip", {"zeros.png": bytes(3 << 20), "list.txt": b"a 1\n" * 500_000}, method)
-    if says_less:  # a directory that lies: its size unpacked is at 24
+    if says_less:  # a directory with a wrong size: the unpacked size is at 24
         content = bytearray(archive.read_bytes())
         entry = content.index(b"PK\x01\x02")
         content[entry + 24 : entry + 28] = (100).to_bytes(4, "little")

@@ -27,7 +27,7 @@ def test_a_sample_has_each_class_by_its_share_and_the_lowest_hashes(labels, n):
         mine = [i for i in chosen if labels[i] == label]
         assert set(mine) == set(sorted(np.flatnonzero(labels == label), key=lambda i: hashes[i])[: len(mine)])
         n_classes = len(set(labels.tolist()))
-        # Largest remainder is within one of the share; a class that would get none takes one from the others.
+        # The largest remainder is within one of the share; a class without a sample takes one from the others.
         assert abs(len(mine) - min(n, len(labels)) * count / len(labels)) < 1 + (n_classes if n >= n_classes else 0)
         assert mine or n < n_classes
 

@@ -68,7 +68,7 @@ def test_a_group_stays_in_one_split_and_is_known_of_each_sample(tmp_path):
     assert len({*train, *test}) == N_GROUPS
     assert manifests["test"].group == "patient"
     verify_dataset(tmp_path / "out", lambda _: None)
-    # Each group's samples, told by their pixels, are those of the table.
+    # Each group's samples, identified by their pixels, are the samples of the table.
     with open_dataset(tmp_path / "out" / "test") as dataset:
         pixels = np.concatenate([dataset.read(i, 0, shard.n_samples)[0] for i, shard in enumerate(dataset.shards)])
     rows = {

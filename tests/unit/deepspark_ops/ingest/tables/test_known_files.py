@@ -55,7 +55,7 @@ def test_only_new_files_are_read_and_only_changed_ones_read_again(tmp_path, capl
     assert "1 of 4 files are read; the others have not changed" in caplog.text
     assert verify(tmp_path / "out" / "train").version == 2
     require_as_new(tmp_path)
-    # The small shard of the addition before goes into the next one: its file is read as well.
+    # The small shard of the previous addition goes into the next shard: its file is read as well.
     caplog.clear()
     newer = write_files(tmp_path, table, [310, 330])
     with caplog.at_level(logging.INFO):

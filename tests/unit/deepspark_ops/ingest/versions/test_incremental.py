@@ -113,7 +113,7 @@ def test_the_version_before_stays_readable_until_its_folder_goes(tmp_path, sourc
     for path in versions:
         assert all(verify(path / split) for split in ("train", "test"))
     assert {split: samples(versions[0], split) for split in old} == old
-    # A run that began before may still read the files by their first names.
+    # An older run may still read the files by their first names.
     named = {shard.file for path in versions for shard in read_manifest(path / "train").shards}
     assert named > {shard.file for shard in read_manifest(tmp_path / "out" / "train").shards if shard.version < 4}
     assert all((tmp_path / "out" / "train" / file).is_dir() for file in named)
@@ -264,7 +264,7 @@ def test_the_newest_dataset_of_the_same_source_and_options_is_found(tmp_path, so
     ingested("gray", gray=True)
     (tmp_path / "sets" / ".tmp").mkdir()
     assert previous_dataset(config) == second.output
-    assert previous_dataset(second) is None  # it is there itself
+    assert previous_dataset(second) is None  # exists already
     assert previous_dataset(config.model_copy(update={"full": True})) is None
     other = write_images(tmp_path / "other", 10)
     assert previous_dataset(config.model_copy(update={"source": other})) is None

@@ -79,7 +79,7 @@ def test_an_evaluation_gives_the_split_that_it_scored_the_models_figures(pets: P
     write_evaluation(run_dir / "evaluation", evaluation([0, 1, 1, 1], [0, 1, 0, 1]))
     metrics = run_dir / "evaluation" / "metrics.json"
     fields = json.loads(metrics.read_text())
-    fields["scored"]["dataset"] = str(pets)  # as a stage writes it; the digest there is of samples, not of a manifest
+    fields["scored"]["dataset"] = str(pets)  # as a stage writes metrics; the digest is of samples, not of a manifest
     metrics.write_text(json.dumps(fields))
     lineage = after_stage("evaluate", facts(run_dir=run_dir, dataset=pets, metrics=metrics, digest="sha256:f"))
     train, test, model = lineage.inputs

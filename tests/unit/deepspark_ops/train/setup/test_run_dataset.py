@@ -50,7 +50,7 @@ def test_a_run_keeps_its_version_and_a_new_one_takes_the_newest(tmp_path, grown)
     assert mine.dataset == tmp_path / "set" / "versions" / first.removeprefix("sha256:")[:12]
     assert version_digest(mine.dataset) == first
     assert with_its_version(config, other) == config
-    # What it goes on with is noted again, and stays what it is.
+    # The version that the run goes on with is noted again, and does not change.
     note_dataset(mine, run)
     grown(50)
     assert with_its_version(config, run) == with_its_version(mine, run) == mine

@@ -506,7 +506,7 @@ def test_an_overlapped_exchange_moves_what_the_worker_has_become_by_what_it_was(
     np.testing.assert_allclose(bench.model.value, [local], rtol=1e-6)
     np.testing.assert_allclose(bench.exchange.center.vector, [center], rtol=1e-6)
     assert bench.exchange.poll().acknowledged == 12
-    # One exchange of the other since each pull, and one before it that the steps in between did not know of either.
+    # One exchange of the other worker since each pull, and one before, unknown to the steps in between.
     assert loop._progress.sums.staleness == 1 + 2 + 2
 
 
@@ -520,11 +520,11 @@ def test_schedules_follow_the_clock_and_are_logged(tmp_path: Path) -> None:
     )
     bench.link.use_moving_rate(0.5)
     bench.run()
-    # The grant that meets clock 6 was asked for before it.
+    # The grant that meets clock 6 was requested before clock 6.
     assert [event.clock for event in bench.events("note")] == [4, 6]
     assert bench.events("note")[0].data["text"] == "moving_rate 0.25: as scheduled from minibatch 4 on"
     assert bench.events("note")[1].data["text"] == "comm_period 4, was 2: as scheduled"
-    # Elastic exchanges of the one worker there is, by hand: steps 2, 2 at 0.5, then 2, 2, 4, 2 at 0.25.
+    # Elastic exchanges of the only worker, by hand: steps 2, 2 at 0.5, then 2, 2, 4, 2 at 0.25.
     local = center = 0.0
     for n_steps, alpha in ((2, 0.5), (2, 0.5), (2, 0.25), (2, 0.25), (4, 0.25), (2, 0.25)):
         local += n_steps
