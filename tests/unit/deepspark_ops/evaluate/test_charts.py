@@ -195,7 +195,7 @@ def test_a_charts_table_has_the_last_value_of_each_line_up_to_the_row() -> None:
     assert rows[0] == ["clock", "all <", "late"]
     assert len(rows) == 1 + MAX_TABLE_ROWS
     assert (rows[1], rows[-1]) == (["0", "0 %", "\u2013"], ["100", "100 %", "50 %"])
-    for x, whole, late in rows[1:]:
-        assert (whole, late) == (f"{x} %", "50 %" if int(x) >= 60 else "\u2013")
+    for x, loss, late in rows[1:]:
+        assert (loss, late) == (f"{x} %", "50 %" if int(x) >= 60 else "\u2013")
     few = ET.fromstring(line_table(lines[1:], x_label="clock", y_format=share_tick))
     assert [[cell.text for cell in row] for row in few.iter("tr")][1:] == [["60", "50 %"]]
