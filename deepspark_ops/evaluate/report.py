@@ -256,7 +256,7 @@ def _card(
     chart = line_chart(
         lines, label=title, x_label=x_label, y_format=y_format, wants_log=wants_log, width=500, height=240
     )
-    return Card(title, Markup(chart + line_table(lines, x_label=x_label, y_format=y_format)), legend)
+    return Card(title, Markup(chart), legend, Markup(line_table(lines, x_label=x_label, y_format=y_format)))
 
 
 def _number_text(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -52,10 +53,20 @@ def running_server(airflow: AirflowInstance, bundle: Path) -> Iterator[str]:
         cwd=ROOT, env=environment(airflow.base), stdin=subprocess.DEVNULL,
     )  # fmt: skip
     try:
+        deadline = time.monotonic() + START_S
+        while not _listens(port):
+            assert process.poll() is None, f"deepspark serve ended with code {process.returncode}"
+            assert time.monotonic() < deadline, f"deepspark serve did not listen within {START_S:g} s"
+            time.sleep(_POLL_S)
         yield f"http://127.0.0.1:{port}/"
     finally:
         process.terminate()
         process.wait(STOP_S)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def trained(airflow: AirflowInstance) -> DagRun:

@@ -26,11 +26,12 @@ class Tile:
 
 @dataclass(frozen=True)
 class Card:
-    """A chart with a title; a legend of a single line is not shown."""
+    """A chart with a title, and the chart's values as a table; a legend of a single line is not shown."""
 
     title: str
     chart: Markup
     legend: Sequence[Line] = ()
+    table: str = ""
 
 
 @dataclass(frozen=True)
