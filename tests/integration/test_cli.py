@@ -28,7 +28,11 @@ def solver(tmp_path):
 
 def test_missing_source_of_ingest(tmp_path):
     result = invoke("ingest", tmp_path / "none.txt", "--output", tmp_path / "out")
-    assert result.stderr == f"error: source={tmp_path}/none.txt: no such file or folder\n"
+    assert result.stderr == (
+        f"error: source={tmp_path}/none.txt: no such file or folder\n"
+        "cause: the path is wrong, or starts from another folder\n"
+        "remedy: Give the path from the present folder, or an absolute path\n"
+    )
     assert result.exit_code == 2
     assert not (tmp_path / "out").exists()
 
@@ -36,7 +40,11 @@ def test_missing_source_of_ingest(tmp_path):
 def test_empty_list(tmp_path):
     (tmp_path / "list.txt").write_text("")
     result = invoke("ingest", tmp_path / "list.txt", "--output", tmp_path / "out")
-    assert result.stderr == f"error: {tmp_path}/list.txt: the image list is empty: no line\n"
+    assert result.stderr == (
+        f"error: {tmp_path}/list.txt: the image list is empty: no line\n"
+        "cause: no line of the list is `path label`\n"
+        "remedy: Write a line for each image: the path, a blank, the label\n"
+    )
     assert result.exit_code == 2
 
 
