@@ -12,7 +12,6 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from jinja2 import Template
 from markupsafe import Markup
 
@@ -108,12 +107,15 @@ def _class_view(
     links: Mapping[str, str],
     mistake_maps: Sequence[Example],
 ) -> dict[str, object]:
-    confusion = np.array(metrics.confusion, np.int64)
-    cells = ((int(row), int(column)) for row, column in zip(*np.nonzero(confusion), strict=True))
-    cell_links = {cell: links[cell_id(*cell)] for cell in cells if cell_id(*cell) in links}
+    drawing = None
+    if metrics.confusion:
+        matrix = np.array(metrics.confusion, np.int64)
+        cells = ((int(row), int(column)) for row, column in zip(*np.nonzero(matrix), strict=True))
+        cell_links = {cell: links[cell_id(*cell)] for cell in cells if cell_id(*cell) in links}
+        drawing = Markup(confusion_chart(matrix, names, cell_links))
     return {
-        "confusion": Markup(confusion_chart(confusion, names, cell_links)),
-        "pairs": _pairs(confusion, names, cell_links),
+        "confusion": drawing,
+        "pairs": _pairs(metrics, links),
         "class_links": {report.label: links.get(class_id(report.label)) for report in metrics.classes},
         "lowest": min((report.accuracy for report in metrics.classes if report.accuracy is not None), default=None),
         "mistakes": _mistakes(metrics, pictures),
@@ -146,24 +148,17 @@ def _tiles(metrics: ClassificationMetrics) -> list[Tile]:
     return [Tile(name, value, note) for name, value, note in tiles]
 
 
-def _pairs(
-    confusion: npt.NDArray[np.int64], names: Sequence[str], links: Mapping[tuple[int, int], str]
-) -> list[dict[str, object]]:
+def _pairs(metrics: ClassificationMetrics, links: Mapping[str, str]) -> list[dict[str, object]]:
     """Return the most frequently confused pairs of classes, the most frequent first."""
-    wrong = confusion - np.diag(np.diag(confusion))
-    support = np.maximum(confusion.sum(axis=1), 1)
-    flat = np.argsort(-wrong, axis=None, kind="stable")[:MAX_CONFUSED_PAIRS]
-    cells = zip(*np.unravel_index(flat, wrong.shape), strict=True)
     return [
         {
-            "true": names[row],
-            "predicted": names[column],
-            "times": times,
-            "share": times / support[row],
-            "link": links.get((int(row), int(column))),
+            "true": metrics.classes[pair.label].name,
+            "predicted": metrics.classes[pair.predicted].name,
+            "times": pair.times,
+            "share": pair.times / metrics.classes[pair.label].support,
+            "link": links.get(cell_id(pair.label, pair.predicted)),
         }
-        for row, column in cells
-        if (times := int(wrong[row, column]))
+        for pair in metrics.confused[:MAX_CONFUSED_PAIRS]
     ]
 
 

@@ -29,6 +29,12 @@ Counts = npt.NDArray[np.int64]
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 """Caffe's floor under the logarithm of a probability (kLOG_THRESHOLD, FLT_MIN), so one sample costs at most 87.34."""
 TOP_K = 5
+MOST_MATRIX_CLASSES = 1_024
+"""With more classes there is no confusion matrix, which grows with the square: 620 MB for 8,801 classes."""
+MOST_RANKED_CLASSES = 2_048
+"""With more classes no class is ranked against the rest: the bins of all scores would need more than 64 MiB."""
+MOST_CONFUSED = 1_000
+"""Pairs of classes that are kept without a matrix."""
 N_CURVES = 5
 """Classes whose ROC and precision-recall curves are kept: those that are ranked worst."""
 _ROUNDING = 1e-4
@@ -91,6 +97,61 @@ class Answers(SampleLosses):
 
 
 @dataclass(frozen=True)
+class ConfusedPair:
+    """A class that was taken for another.
+
+    Attributes:
+        label: True class.
+        predicted: Class of the answers.
+        times: Samples of ``label`` with this answer.
+    """
+
+    label: int
+    predicted: int
+    times: int
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts of true and predicted classes.
+
+    Attributes:
+        support: (n_classes,), samples of each class.
+        predicted: (n_classes,), samples that were taken for each class.
+        correct: (n_classes,), samples that are both.
+        pairs: Wrong pairs of classes, the most frequent first, at most ``MOST_CONFUSED``.
+        matrix: (n_classes, n_classes), true class by row, predicted class by column; None with more than
+            ``MOST_MATRIX_CLASSES`` classes.
+    """
+
+    support: Counts
+    predicted: Counts
+    correct: Counts
+    pairs: tuple[ConfusedPair, ...]
+    matrix: Counts | None
+
+    @classmethod
+    def of(cls, labels: npt.NDArray[np.integer], predicted: npt.NDArray[np.integer], n_classes: int) -> Confusion:
+        """Count answers: ``labels`` and ``predicted`` are (n_samples,), in [0, n_classes)."""
+        cells, counts = np.unique(labels.astype(np.int64) * n_classes + predicted, return_counts=True)
+        rows, columns = np.divmod(cells, n_classes)
+        wrong = np.flatnonzero(rows != columns)
+        frequent = wrong[np.argsort(-counts[wrong], kind="stable")][:MOST_CONFUSED]
+        pairs = zip(rows[frequent].tolist(), columns[frequent].tolist(), counts[frequent].tolist(), strict=True)
+        matrix = None
+        if n_classes <= MOST_MATRIX_CLASSES:
+            matrix = np.zeros((n_classes, n_classes), np.int64)
+            matrix[rows, columns] = counts
+        return cls(
+            support=np.bincount(labels, minlength=n_classes),
+            predicted=np.bincount(predicted, minlength=n_classes),
+            correct=np.bincount(labels[labels == predicted], minlength=n_classes),
+            pairs=tuple(ConfusedPair(*pair) for pair in pairs),
+            matrix=matrix,
+        )
+
+
+@dataclass(frozen=True)
 class Scores:
     """Scores of a net on a set of samples.
 
@@ -100,11 +161,12 @@ class Scores:
         top1: Share of samples whose true class has the largest score.
         top5: Share of samples whose true class is among the five largest; None with five classes or fewer.
         loss: Mean of -log(probability of the true class), natural logarithm, floored as Caffe does.
-        confusion: Counts, shape (n_classes, n_classes), int64: true class by row, predicted class by column.
+        confusion: Counts of true and predicted classes.
         mistakes: The wrong predictions that the net was surest of, surest first.
         answers: Sample by sample.
         calibration: How far the net's confidence is from how often it is right; None if scores are no probabilities.
-        ranking: Each class against the rest, by its probability; None likewise.
+        ranking: Each class against the rest, by its probability; None likewise, and with more than
+            ``MOST_RANKED_CLASSES`` classes.
     """
 
     n_samples: int
@@ -112,7 +174,7 @@ class Scores:
     top1: float
     top5: float | None
     loss: float
-    confusion: Counts
+    confusion: Confusion
     mistakes: tuple[Mistake, ...]
     answers: Answers
     calibration: Calibration | None = None
@@ -129,7 +191,7 @@ class ScoreSum:
         >>> total = ScoreSum(n_classes=2, worst=1)
         >>> total.add(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1]))
         >>> scores = total.result()
-        >>> scores.top1, scores.confusion.tolist(), scores.mistakes[0].index
+        >>> scores.top1, scores.confusion.matrix.tolist(), scores.mistakes[0].index
         (0.5, [[1, 0], [1, 0]], 1)
     """
 
@@ -147,11 +209,10 @@ class ScoreSum:
         self._n_classes = n_classes
         self._worst = worst
         self._ignore_label = ignore_label
-        self._confusion = np.zeros((n_classes, n_classes), np.int64)
         self._top5 = 0
         self._loss = ExactSums()
         self._calibration = CalibrationSum()
-        self._ranking = RankingSum(n_classes)
+        self._ranking = RankingSum(n_classes) if n_classes <= MOST_RANKED_CLASSES else None
         self._is_probability = wants_ranking
         self._n_read = 0
         self._n_samples = 0
@@ -180,7 +241,6 @@ class ScoreSum:
         if not len(rows):
             return
         true_probability, rank, predicted = _rank(wide, truth)
-        np.add.at(self._confusion, (truth, predicted), 1)
         self._n_samples += len(rows)
         self._top5 += int(np.count_nonzero(rank < TOP_K))
         loss = -np.log(np.maximum(true_probability, SMALLEST_PROBABILITY))
@@ -210,13 +270,13 @@ class ScoreSum:
 
     def merge(self, other: ScoreSum) -> None:
         """Add the counts of another sum with the same options, over other samples."""
-        self._confusion += other._confusion
         self._n_read += other._n_read
         self._n_samples += other._n_samples
         self._top5 += other._top5
         self._loss.merge(other._loss)
         self._calibration.merge(other._calibration)
-        self._ranking.merge(other._ranking)
+        if self._ranking is not None and other._ranking is not None:
+            self._ranking.merge(other._ranking)
         self._is_probability &= other._is_probability
         for _, _, mistake in other._mistakes:
             self._keep_mistake(mistake)
@@ -236,17 +296,19 @@ class ScoreSum:
             msg = f"no sample to score: {self._n_read} read, all of ignore_label={self._ignore_label}"
             raise DataError(msg)
         n = self._n_samples
+        answers = joined(Answers, self._answers)
+        confusion = Confusion.of(answers.label, answers.predicted, self._n_classes)
         return Scores(
             n_samples=n,
             n_ignored=self._n_read - n,
-            top1=float(np.trace(self._confusion)) / n,
+            top1=float(confusion.correct.sum()) / n,
             top5=self._top5 / n if self._n_classes > TOP_K else None,
             loss=self._loss.floats()[0] / n,
-            confusion=self._confusion.copy(),
+            confusion=confusion,
             mistakes=tuple(entry[2] for entry in sorted(self._mistakes, reverse=True)),
-            answers=joined(Answers, self._answers),
+            answers=answers,
             calibration=self._calibration.result() if self._is_probability else None,
-            ranking=self._ranking.result(n_curves=N_CURVES) if self._is_probability else None,
+            ranking=self._ranking.result(n_curves=N_CURVES) if self._ranking and self._is_probability else None,
         )
 
     def _add_probabilities(self, wide: Floats, truth: Labels, is_right: npt.NDArray[np.bool_], start: int) -> None:
@@ -255,7 +317,8 @@ class ScoreSum:
         if self._is_probability:
             shares = np.clip(wide, 0.0, 1.0)
             self._calibration.add(shares.max(axis=1), is_right, start=start)
-            self._ranking.add_labels(shares, truth, start=start)
+            if self._ranking is not None:
+                self._ranking.add_labels(shares, truth, start=start)
 
     def _refuse_bad(self, probabilities: Floats, labels: Labels, indices: npt.NDArray[np.intp]) -> None:
         outside = np.flatnonzero((labels < 0) | (labels >= self._n_classes))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.extremes import Extremes, NamedSample
+from deepspark_ops.evaluate.scores import MOST_MATRIX_CLASSES
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Segmentation:
         mean_iou: Likewise.
         frequency_weighted_iou: IoU of the classes, weighted by their pixels.
         classes: In label order.
-        confusion: Pixels, true class by row, predicted class by column.
+        confusion: Pixels, true class by row, predicted class by column; empty with more than ``MOST_MATRIX_CLASSES``
+            classes.
         worst: Images with the smallest share of right pixels; that is their value.
     """
 
@@ -91,7 +93,9 @@ class SegmentationSum:
         """
         self._n_classes = n_classes
         self._ignore_label = ignore_label
-        self._confusion = np.zeros((n_classes, n_classes), np.int64)
+        # Pixels of each class, answers with each class, and pixels that are both.
+        self._counts = np.zeros((3, n_classes), np.int64)
+        self._confusion = np.zeros((n_classes, n_classes) if n_classes <= MOST_MATRIX_CLASSES else (0, 0), np.int64)
         self._n_samples = 0
         self._n_ignored = 0
         self._worst = Extremes(worst, wants_smallest=True)
@@ -118,8 +122,12 @@ class SegmentationSum:
             if self._ignore_label is not None:
                 msg += f", and ignore_label {self._ignore_label}"
             raise DataError(msg)
-        pairs = classes[counted] * self._n_classes + answer[counted]
-        self._confusion += np.bincount(pairs, minlength=self._n_classes**2).reshape(self._confusion.shape)
+        true_pixels, answered_pixels = classes[counted], answer[counted]
+        of_each = (true_pixels, answered_pixels, true_pixels[true_pixels == answered_pixels])
+        self._counts += [np.bincount(pixel_classes, minlength=self._n_classes) for pixel_classes in of_each]
+        if self._confusion.size:
+            pairs = true_pixels * self._n_classes + answered_pixels
+            self._confusion += np.bincount(pairs, minlength=self._n_classes**2).reshape(self._confusion.shape)
         self._n_samples += n
         self._n_ignored += int(counted.size - np.count_nonzero(counted))
         pixels = np.count_nonzero(counted, axis=1)
@@ -129,6 +137,7 @@ class SegmentationSum:
 
     def merge(self, other: SegmentationSum) -> None:
         """Add the counts of another sum with the same options."""
+        self._counts += other._counts
         self._confusion += other._confusion
         self._n_samples += other._n_samples
         self._n_ignored += other._n_ignored
@@ -140,7 +149,8 @@ class SegmentationSum:
         Raises:
             DataError: No pixel counted.
         """
-        n_pixels = int(self._confusion.sum())
+        pixels_of, predicted_of, correct_of = self._counts.tolist()
+        n_pixels = sum(pixels_of)
         if not n_pixels:
             msg = f"no pixel to score: all are of ignore_label={self._ignore_label}"
             raise DataError(msg)
@@ -148,9 +158,9 @@ class SegmentationSum:
             _pixel_class(
                 at,
                 names[at] if at < len(names) else str(at),
-                pixels=int(self._confusion[at].sum()),
-                predicted=int(self._confusion[:, at].sum()),
-                correct=int(self._confusion[at, at]),
+                pixels=pixels_of[at],
+                predicted=predicted_of[at],
+                correct=correct_of[at],
             )
             for at in range(self._n_classes)
         )
@@ -160,13 +170,13 @@ class SegmentationSum:
             n_samples=self._n_samples,
             n_pixels=n_pixels,
             n_ignored=self._n_ignored,
-            pixel_accuracy=int(np.trace(self._confusion)) / n_pixels,
+            pixel_accuracy=sum(correct_of) / n_pixels,
             mean_accuracy=sum(accuracies) / len(accuracies),
             mean_iou=sum(ious) / len(ious),
             frequency_weighted_iou=sum(figures.pixels * figures.iou for figures in classes if figures.iou is not None)
             / n_pixels,
             classes=classes,
-            confusion=tuple(tuple(int(count) for count in row) for row in self._confusion),
+            confusion=tuple(map(tuple, self._confusion.tolist())),
             worst=self._worst.result(),
         )
 

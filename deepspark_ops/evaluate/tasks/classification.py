@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-import numpy as np
-
 from deepspark_ops.evaluate.figures.calibration import Calibration
 from deepspark_ops.evaluate.figures.ranking import Ranking
 from deepspark_ops.evaluate.scores import Answers, Scores, ScoreSum, accuracy_interval
@@ -60,6 +58,14 @@ class MistakeReport(Frozen):
     label_probability: float
 
 
+class ConfusedPairReport(Frozen):
+    """A class that was taken for another, with the fields of ``scores.ConfusedPair``."""
+
+    label: int
+    predicted: int
+    times: int
+
+
 class ClassificationMetrics(MetricsReport):
     """The whole file.
 
@@ -69,11 +75,15 @@ class ClassificationMetrics(MetricsReport):
         top5: Share with the true class among the first five; None with five classes or fewer.
         loss: Mean -log probability of the true class.
         classes: One per class, in label order.
-        confusion: Counts, true class by row, predicted class by column.
+        confusion: Counts, true class by row, predicted class by column; empty with more than ``MOST_MATRIX_CLASSES``
+            classes.
+        confused: Wrong pairs of classes, the most frequent first, at most ``MOST_CONFUSED``; empty in files of earlier
+            releases.
         mistakes: Surest wrong predictions first.
         calibration: How far the net's confidence is from how often it is right; None in files before version 3, and
             for scores that are no probabilities.
-        ranking: Each class against the rest, by its probability: ROC-AUC, average precision; None likewise.
+        ranking: Each class against the rest, by its probability: ROC-AUC, average precision; None likewise, and with
+            more than ``MOST_RANKED_CLASSES`` classes.
     """
 
     task: Literal["classification"] = "classification"
@@ -82,6 +92,7 @@ class ClassificationMetrics(MetricsReport):
     top5: float | None
     classes: tuple[ClassReport, ...]
     confusion: tuple[tuple[int, ...], ...]
+    confused: tuple[ConfusedPairReport, ...] = ()
     mistakes: tuple[MistakeReport, ...]
     calibration: Calibration | None = None
     ranking: Ranking | None = None
@@ -146,7 +157,7 @@ class ClassificationTask(TaskSum):
     def line(self, metrics: MetricsReport) -> str:
         """Return the figures in a few words."""
         scores = self.scores()
-        n_wrong = scores.n_samples - int(np.trace(scores.confusion))
+        n_wrong = scores.n_samples - int(scores.confusion.correct.sum())
         return f"top-1 {share_text(scores.top1)}, loss {scores.loss:.4f}, {n_wrong:,} mistakes"
 
     def last(self) -> Answers | None:
@@ -166,7 +177,7 @@ def build_metrics(
     others: tuple[MetricsReport, ...] = (),
 ) -> ClassificationMetrics:
     """Return the report of ``scores``; classes beyond ``class_names`` are named by number."""
-    matrix = scores.confusion
+    confusion = scores.confusion
     interval = accuracy_interval(scores.top1, scores.n_samples)
     return ClassificationMetrics(
         created=now_text(),
@@ -182,13 +193,16 @@ def build_metrics(
             _class_report(
                 label,
                 class_name(class_names, label),
-                support=int(matrix[label].sum()),
-                predicted=int(matrix[:, label].sum()),
-                correct=int(matrix[label, label]),
+                support=int(confusion.support[label]),
+                predicted=int(confusion.predicted[label]),
+                correct=int(confusion.correct[label]),
             )
-            for label in range(len(matrix))
+            for label in range(len(confusion.support))
         ),
-        confusion=tuple(tuple(int(count) for count in row) for row in matrix),
+        confusion=() if confusion.matrix is None else tuple(map(tuple, confusion.matrix.tolist())),
+        confused=tuple(
+            ConfusedPairReport(label=pair.label, predicted=pair.predicted, times=pair.times) for pair in confusion.pairs
+        ),
         mistakes=tuple(
             MistakeReport(
                 index=mistake.index,

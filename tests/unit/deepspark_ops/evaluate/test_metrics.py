@@ -5,7 +5,7 @@ import pytest
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import read_metrics
-from deepspark_ops.evaluate.scores import Answers, Scores
+from deepspark_ops.evaluate.scores import Answers, Confusion, Scores
 from deepspark_ops.evaluate.tasks.classification import build_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
 
@@ -25,9 +25,11 @@ SCORED = ScoredOn(
 
 
 def scores_of(matrix):
-    confusion = np.array(matrix, np.int64)
-    n = int(confusion.sum())
-    return Scores(n, 0, float(np.trace(confusion)) / n, None, 0.5, confusion, (), NO_ANSWERS)
+    labels, answers = (
+        np.repeat(classes, np.ravel(matrix)) for classes in np.divmod(np.arange(np.size(matrix)), len(matrix))
+    )
+    share = float(np.mean(labels == answers))
+    return Scores(len(labels), 0, share, None, 0.5, Confusion.of(labels, answers, len(matrix)), (), NO_ANSWERS)
 
 
 def test_class_figures_by_hand():

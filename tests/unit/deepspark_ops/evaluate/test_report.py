@@ -72,6 +72,17 @@ def test_page_is_balanced_and_needs_nothing_from_outside():
     assert len(page) < 200_000
 
 
+def test_page_of_many_classes_has_the_confused_pairs_in_place_of_the_matrix():
+    metrics = make_metrics().model_copy(update={"confusion": ()})
+    page = render_report(metrics, curves=read_curves([]), pictures=pictures_of(metrics), settings={})
+    worst = metrics.confused[0]
+    assert "<h2>Confused classes</h2>" in page
+    assert "With 6 classes there is no matrix." in page
+    assert "confusion" not in page.partition("</style>")[2]
+    row = f'<td>&lt;c{worst.label}&gt;</td><td>&lt;c{worst.predicted}&gt;</td><td class="number">{worst.times}</td>'
+    assert row in page
+
+
 def test_text_of_the_user_is_escaped():
     metrics = make_metrics()
     page = render_report(

@@ -1,11 +1,19 @@
 import math
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.scores import SMALLEST_PROBABILITY, ScoreSum, accuracy_interval, softmax
+from deepspark_ops.evaluate.scores import (
+    MOST_MATRIX_CLASSES,
+    MOST_RANKED_CLASSES,
+    SMALLEST_PROBABILITY,
+    ScoreSum,
+    accuracy_interval,
+    softmax,
+)
 from tests.reference.slow_scores import slow_scores, slow_softmax
 
 
@@ -29,7 +37,7 @@ def test_sum_over_batches_equals_slow_loop(n, n_classes, batch, ignore_label):
     assert scores.top1 == pytest.approx(expected["top1"], abs=1e-12)
     assert scores.top5 == (pytest.approx(expected["top5"], abs=1e-12) if n_classes > 5 else None)
     assert scores.loss == pytest.approx(expected["loss"], rel=1e-12)
-    assert scores.confusion.tolist() == expected["confusion"]
+    assert scores.confusion.matrix.tolist() == expected["confusion"]
     mistakes = [(m.index, m.label, m.predicted, m.probability) for m in scores.mistakes]
     assert mistakes == expected["mistakes"]
     assert scores.n_samples + scores.n_ignored == n
@@ -50,7 +58,46 @@ def check_answers(answers, rows, labels, ignore_label):
 def test_confusion_has_true_class_by_row():
     total = ScoreSum(3)
     total.add(np.array([[0.1, 0.2, 0.7], [0.1, 0.2, 0.7]]), np.array([0, 0]))
-    assert total.result().confusion.tolist() == [[0, 0, 2], [0, 0, 0], [0, 0, 0]]
+    assert total.result().confusion.matrix.tolist() == [[0, 0, 2], [0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("n_classes", [MOST_MATRIX_CLASSES, MOST_MATRIX_CLASSES + 1, MOST_RANKED_CLASSES + 1])
+def test_figures_of_many_classes_are_those_of_the_slow_loop(n_classes):
+    rng = np.random.default_rng(n_classes)
+    labels = rng.choice([0, 3, n_classes - 1], 40)
+    rows = rng.dirichlet(np.full(n_classes, 0.05), 40)
+    rows[:25, 5] = 0.9  # taken for class 5
+    rows[25:32, labels[25:32]] = 1.0
+    rows /= rows.sum(axis=1, keepdims=True)
+    total, other = ScoreSum(n_classes, worst=3), ScoreSum(n_classes, worst=3)
+    total.add(rows[:17], labels[:17])
+    other.add(rows[17:], labels[17:], start=17)
+    total.merge(other)
+    scores, expected = total.result(), slow_scores(rows.tolist(), labels.tolist())
+    cells = {(true, taken): times for true, row in enumerate(expected["confusion"]) for taken, times in enumerate(row)}
+    wrong = [(-times, *cell) for cell, times in cells.items() if times and cell[0] != cell[1]]
+    assert [(-pair.times, pair.label, pair.predicted) for pair in scores.confusion.pairs] == sorted(wrong)
+    assert scores.confusion.correct.tolist() == [cells[label, label] for label in range(n_classes)]
+    assert scores.confusion.support.tolist() == [sum(row) for row in expected["confusion"]]
+    assert scores.confusion.predicted.tolist() == [sum(column) for column in zip(*expected["confusion"], strict=True)]
+    assert scores.top1 == expected["top1"]
+    assert scores.calibration is not None
+    assert (scores.confusion.matrix is None, scores.ranking is None) == (
+        n_classes > MOST_MATRIX_CLASSES,
+        n_classes > MOST_RANKED_CLASSES,
+    )
+
+
+def test_memory_of_many_classes_does_not_grow_with_their_square():
+    n_classes = 20_000
+    tracemalloc.start()
+    try:
+        total = ScoreSum(n_classes)
+        total.add(np.full((3, n_classes), 1 / n_classes), np.array([0, 7, n_classes - 1]))
+        total.result()
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
 
 
 def test_tie_counts_against_true_class():

@@ -5,6 +5,7 @@ import pytest
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.segmentation import SegmentationSum
+from deepspark_ops.evaluate.scores import MOST_MATRIX_CLASSES
 from tests.reference.slow_figures import slow_segmentation
 from tests.unit.deepspark_ops.evaluate.figures.batched_sum import sum_in_batches
 
@@ -29,6 +30,16 @@ def test_figures_are_those_of_the_paper():
     assert [class_row.name for class_row in result.classes][:2] == ["sky", "1"]
     assert result.classes[1].accuracy is None  # not there, but answered
     assert result.classes[1].iou == 0.0
+
+
+def test_figures_of_many_classes_need_no_matrix():
+    n_classes = MOST_MATRIX_CLASSES + 1
+    predicted, labels = label_maps(5, 6, 2)
+    few = sum_in_batches(SegmentationSum(6, ignore_label=255), predicted, labels, batch=2).result()
+    many = sum_in_batches(SegmentationSum(n_classes, ignore_label=255), predicted, labels, batch=2).result()
+    assert many.confusion == ()
+    assert many.classes[:6] == few.classes
+    assert (many.mean_iou, many.pixel_accuracy, many.n_pixels) == (few.mean_iou, few.pixel_accuracy, few.n_pixels)
 
 
 def test_a_class_that_is_nowhere_does_not_count():
