@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from caffe_import.data.sample_source import Column, check_range
+from caffe_import.data.sample_source import Column, check_range, column_of
 from caffe_import.errors import DataSourceError
 from caffe_import.files.allowed_roots import check_named_path, may_quote
 from caffe_import.files.datum import Image, decode_image, resize_image
@@ -61,6 +61,7 @@ class ImageSource:
 
     Attributes:
         is_transformed: True: Caffe's ImageData layer transforms its images.
+        is_quoted: Whether messages may show words of the list.
     """
 
     is_transformed = True
@@ -89,7 +90,7 @@ class ImageSource:
         self._root_folder = root_folder
         self._is_color = is_color
         self._size = (new_height, new_width)
-        self._hides_words = listed_in is not None and not may_quote(listed_in)
+        self.is_quoted = listed_in is None or may_quote(listed_in)
 
     def key(self, index: int) -> str:
         """Return the path of the image at ``index``, as in its line."""
@@ -107,33 +108,24 @@ class ImageSource:
         """Return ``[images (count, C, H, W) uint8, labels (count,) int64]``.
 
         Raises:
-            DataSourceError: An image is missing or damaged, or sizes differ inside one read.
+            DataSourceError: An image is missing or damaged.
         """
         check_range(start, count, len(self))
         images = [self._image(i) for i in range(start, start + count)]
-        for i, image in enumerate(images):
-            if image.shape != images[0].shape:
-                first = "the batch's first" if self._hides_words else self._images[start].path
-                msg = (
-                    f"{self._shown(start + i)}: image has shape {image.shape},"
-                    f" {first} has {images[0].shape}; allowed: equal sizes;"
-                    " set new_height and new_width"
-                )
-                raise DataSourceError(msg)
         labels = np.array([entry.label for entry in self._images[start : start + count]], np.int64)
-        return [np.stack(images), labels]
+        return [column_of(images), labels]
 
     def close(self) -> None:
         """Nothing is open between reads."""
 
     def _shown(self, index: int) -> str:
         """Return what a message calls an image."""
-        return "an image (not shown)" if self._hides_words else self._path(index)
+        return self._path(index) if self.is_quoted else "an image (not shown)"
 
     def _image(self, index: int) -> Image:
         path = self._path(index)
         line = f"line {index + 1} of the image list"
-        check_named_path(path, named_by=line, is_quoted=not self._hides_words)
+        check_named_path(path, named_by=line, is_quoted=self.is_quoted)
         try:
             compressed = regular_bytes(path, max_bytes=IMAGE_BYTES)
         except OSError as error:

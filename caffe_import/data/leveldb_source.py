@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from caffe_import.data.leveldb_files import Table, TableEntry, live_files, log_entries
-from caffe_import.data.sample_source import Column, check_range
+from caffe_import.data.sample_source import Column, check_range, column_of
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import decode_datum
 from caffe_import.net.layer_registry import Shape
@@ -48,7 +48,7 @@ class LeveldbSource:
         """Return ``[images (count, C, H, W), labels (count,) int64]``, or the images alone.
 
         Raises:
-            DataSourceError: A record is damaged, or shapes differ inside one read.
+            DataSourceError: A record is damaged.
         """
         check_range(start, count, len(self))
         images: list[Column] = []
@@ -56,11 +56,8 @@ class LeveldbSource:
         for i, (key, location) in enumerate(self._records[start : start + count]):
             record = location if isinstance(location, bytes) else location[0].value(location[1])
             image, labels[i] = decode_datum(record, color=self._color, where=f"{self.folder}: record {key!r}")
-            if images and image.shape != images[0].shape:
-                msg = f"{self.folder}: record {key!r} has shape {image.shape}, others {images[0].shape}; allowed: equal"
-                raise DataSourceError(msg)
             images.append(image)
-        return [np.stack(images), labels] if self._with_labels else [np.stack(images)]
+        return [column_of(images), labels] if self._with_labels else [column_of(images)]
 
     def records(self) -> Iterator[tuple[bytes, tuple[Path, TableEntry] | None, bytes]]:
         """Yield (key, place in a table's file or None for the log, serialized Datum) of every record, in key order.

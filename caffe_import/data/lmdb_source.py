@@ -12,7 +12,7 @@ import lmdb
 import numpy as np
 
 from caffe_import.data.lmdb_environment import acquire_environment, release_environment
-from caffe_import.data.sample_source import Column, check_range
+from caffe_import.data.sample_source import Column, check_range, column_of
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import PixelRecords, decode_datum
 from caffe_import.net.layer_registry import Shape
@@ -62,16 +62,18 @@ class LmdbSource:
         """Return ``[images (count, C, H, W) uint8 or float32, labels (count,) int64]``, or the images alone.
 
         Raises:
-            DataSourceError: A record is damaged or has another shape than the first of the read.
+            DataSourceError: A record is damaged.
         """
         check_range(start, count, len(self))
         labels = np.empty(count, np.int64)
         images: Column | None = None
+        mixed: list[Column] = []
+        """All images from the first image with another shape or type on."""
         pixels: PixelRecords | None = None
         rows: list[memoryview] = []
         with self.records(start, count) as records:
             for i, (key, record) in enumerate(records):
-                if pixels is not None and (label := pixels.read(record, rows[i])) is not None:
+                if pixels is not None and not mixed and (label := pixels.read(record, rows[i])) is not None:
                     labels[i] = label
                     continue
                 image, labels[i] = decode_datum(record, color=self._color, where=f"{self.folder}: record {key!r}")
@@ -80,19 +82,16 @@ class LmdbSource:
                     if image.dtype == np.uint8:
                         rows = [row.data for row in images.reshape(count, -1)]
                         pixels = self._pixel_records(image.shape)
-                if image.shape != images.shape[1:] or image.dtype != images.dtype:
-                    msg = (
-                        f"{self.folder}: record {key!r} is {image.dtype} {image.shape}, the one at position {start} is"
-                        f" {images.dtype} {images.shape[1:]}; allowed: equal shapes;"
-                        " resize the images when making the database, or ingest the database with resize_height and"
-                        " resize_width"
-                    )
-                    raise DataSourceError(msg)
-                images[i] = image
+                if mixed or image.shape != images.shape[1:] or image.dtype != images.dtype:
+                    mixed = mixed or list(images[:i])
+                    mixed.append(image)
+                else:
+                    images[i] = image
         if images is None:
             msg = f"{self.folder}: the database ends before position {start}"
             raise DataSourceError(msg)
-        return [images, labels] if self._with_labels else [images]
+        column = column_of(mixed) if mixed else images
+        return [column, labels] if self._with_labels else [column]
 
     def _pixel_records(self, shape: Shape) -> PixelRecords:
         if self._pixels is None or self._pixels.shape != shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +11,10 @@ import numpy.typing as npt
 from caffe_import.net.layer_registry import Shape
 
 Column = npt.NDArray[Any]
-"""The values of one top for some samples, first axis the sample."""
+"""The values of one top for some samples, first axis the sample.
+
+Images of several shapes are an array (n,) of objects, each a (C, H, W) array.
+"""
 
 
 class SampleSource(Protocol):
@@ -32,10 +36,11 @@ class SampleSource(Protocol):
     def read(self, start: int, count: int) -> list[Column]:
         """Return samples ``[start, start + count)``, one fresh array per top; the range must be inside.
 
-        Images are (count, C, H, W) uint8 or float32, BGR; labels of image sources are (count,) int64.
+        Images are (count, C, H, W) uint8 or float32, BGR, or (count,) objects if their shapes differ; labels of image
+        sources are (count,) int64.
 
         Raises:
-            DataSourceError: A sample is damaged or has another shape than the first of the read.
+            DataSourceError: A sample is damaged.
         """
         ...
 
@@ -58,7 +63,29 @@ def read_wrapped(source: SampleSource, position: int, count: int) -> list[Column
         position, count = 0, count - piece
     if len(parts) == 1:
         return parts[0]
-    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    return [join_columns(columns) for columns in zip(*parts, strict=True)]
+
+
+def column_of(images: Sequence[Column]) -> Column:
+    """Return images (C, H, W) as an array (n, C, H, W), or as (n,) objects if shapes or types differ."""
+    if len({(image.shape, image.dtype) for image in images}) == 1:
+        return np.stack(images)
+    column = np.empty(len(images), np.object_)
+    for i, image in enumerate(images):
+        column[i] = image
+    return column
+
+
+def join_columns(parts: Sequence[Column]) -> Column:
+    """Return consecutive parts of a column as a single column; a part may have other shapes than the next."""
+    if len({(part.shape[1:], part.dtype) for part in parts}) == 1:
+        return np.concatenate(parts)
+    return column_of([image for part in parts for image in part])
+
+
+def image_shapes(images: Column) -> list[Shape]:
+    """Return the shape (C, H, W) of each image of a column."""
+    return [image.shape for image in images] if images.dtype == np.object_ else [images.shape[1:]] * len(images)
 
 
 def check_range(start: int, count: int, n_samples: int) -> None:

@@ -1,12 +1,11 @@
 """Transform of Caffe's data layers: crop, mirror, subtract the mean, scale. Numpy only, a whole batch at a time.
 
 Source: BVLC Caffe @9b89154, src/caffe/data_transformer.cpp, DataTransformer::Transform.
-
-Source: BVLC Caffe @9b89154, src/caffe/data_transformer.cpp, DataTransformer::Transform.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.data.sample_source import image_shapes
 from caffe_import.errors import DataSourceError, NetError
 from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.mean_file import read_mean
-from caffe_import.net.layer_registry import Phase
+from caffe_import.net.layer_registry import Phase, Shape
 from caffe_import.proto import caffe_pb2
 
 Images = npt.NDArray[Any]
@@ -110,7 +110,7 @@ def transform_batch(
     generator, so random places agree in distribution, not in value.
 
     Args:
-        images: (N, C, H, W), uint8 or float32, BGR; not written.
+        images: (N, C, H, W), uint8 or float32, BGR; not written. With a crop also (N,) objects, each (C, H, W).
         options: What to do.
         phase: Decides the position of the crop.
         rng: Draws flips, then rows, then columns; needed where ``options.is_random(phase)``.
@@ -123,52 +123,74 @@ def transform_batch(
         DataSourceError: The mean does not fit the images.
         NetError: The crop is larger than the images.
     """
-    n, channels, height, width = images.shape
-    mean = _mean_for(options, (channels, height, width))
-    out_height, out_width = (options.crop_size, options.crop_size) if options.crop_size else (height, width)
+    shapes = image_shapes(images)
+    channels, height, width = shapes[0] if shapes else images.shape[1:]
+    if options.crop_size:
+        height = width = options.crop_size
     if out is None:
-        out = np.empty((n, channels, out_height, out_width), np.float32)
-    rows, columns = _offsets(n, (channels, height, width), options, phase, None)
-    if not options.is_random(phase):
-        if n:
-            window = _cut(images, rows[0], columns[0], out_height, out_width)
-            _fill(window, _cut(mean, rows[0], columns[0], out_height, out_width), options.scale, out)
+        out = np.empty((len(images), channels, height, width), np.float32)
+    if not shapes:
         return out
-    if rng is None:
+    means = {shape: _mean_for(options, shape) for shape in set(shapes)}
+    if not options.is_random(phase) and len(means) == 1 and images.dtype != np.object_:
+        rows, columns = _offsets(shapes[:1], options, phase, None)
+        mean = means[shapes[0]]
+        window = _cut(images, rows[0], columns[0], height, width)
+        _fill(window, _cut(mean, rows[0], columns[0], height, width), options.scale, out)
+        return out
+    if rng is None and options.is_random(phase):
         msg = f"a random transform in phase {phase} needs rng"
         raise ValueError(msg)
-    flips = rng.integers(0, 2, n).astype(bool) if options.mirror else np.zeros(n, bool)
-    rows, columns = _offsets(n, (channels, height, width), options, phase, rng)
-    scratch = np.empty((1, channels, out_height, out_width), np.float32)
-    for i in range(n):
-        row, column = rows[i], columns[i]
-        window = _cut(images[i : i + 1], row, column, out_height, out_width)
+    flips = np.zeros(len(images), bool)
+    if rng is not None and options.mirror:
+        flips = rng.integers(0, 2, len(images)).astype(bool)
+    rows, columns = _offsets(shapes, options, phase, rng)
+    scratch = np.empty((1, *out.shape[1:]), np.float32)
+    for i, (image, row, column) in enumerate(zip(images, rows, columns, strict=True)):
+        mean = means[shapes[i]]
+        window = _cut(image[np.newaxis], row, column, height, width)
         # The mean belongs to the place the pixels come from, so the image is mirrored after it is subtracted.
         target = scratch if flips[i] else out[i : i + 1]
-        _fill(window, _cut(mean, row, column, out_height, out_width), options.scale, target)
+        _fill(window, _cut(mean, row, column, height, width), options.scale, target)
         if flips[i]:
             out[i] = scratch[0, :, :, ::-1]
     return out
 
 
+def cut_to_one_size(images: Images, crop_size: int) -> Images:
+    """Return images of several sizes, (N,) objects, cut to their smallest height and width, (N, C, H, W).
+
+    The centre of ``crop_size`` rows and columns has the same pixels in the cut as in the whole image.
+    """
+    smallest = np.array([shape[1:] for shape in image_shapes(images)]).min(axis=0).tolist()
+    cuts = []
+    for image in images:
+        row, column = (
+            (extent - crop_size) // 2 - (least - crop_size) // 2
+            for extent, least in zip(image.shape[1:], smallest, strict=True)
+        )
+        cuts.append(_cut(image, row, column, *smallest))
+    return np.stack(cuts)
+
+
 def _offsets(
-    n: int, shape: tuple[int, int, int], options: TransformOptions, phase: Phase, rng: np.random.Generator | None
+    shapes: Sequence[Shape], options: TransformOptions, phase: Phase, rng: np.random.Generator | None
 ) -> tuple[list[int], list[int]]:
     """Return the upper left corner of each image's window; the centre's without ``rng``."""
-    _, height, width = shape
     crop = options.crop_size
     if not crop:
-        return [0] * n, [0] * n
-    if crop > min(height, width):
+        return [0] * len(shapes), [0] * len(shapes)
+    room = np.array([shape[1:] for shape in shapes]) - crop
+    if room.min() < 0:
+        _, height, width = shapes[int(room.min(axis=1).argmin())]
         msg = f"crop_size={crop} is larger than the image, {height} x {width} pixels"
         raise NetError(msg)
     if phase == "TEST" or rng is None:
-        return [(height - crop) // 2] * n, [(width - crop) // 2] * n
-    rows = rng.integers(0, height - crop + 1, n)
-    return rows.tolist(), rng.integers(0, width - crop + 1, n).tolist()
+        return (room[:, 0] // 2).tolist(), (room[:, 1] // 2).tolist()
+    return rng.integers(0, room[:, 0] + 1).tolist(), rng.integers(0, room[:, 1] + 1).tolist()
 
 
-def _mean_for(options: TransformOptions, shape: tuple[int, int, int]) -> npt.NDArray[np.float32] | None:
+def _mean_for(options: TransformOptions, shape: Shape) -> npt.NDArray[np.float32] | None:
     """Return what is subtracted, (C, H, W) or (C, 1, 1), or None."""
     if options.mean is not None:
         if options.mean.shape != shape:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.data.sample_source import join_columns
 from caffe_import.errors import NetError
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.config.shared_options.task import TaskName
@@ -114,7 +115,7 @@ class Samples:
         stored: dict[str, Column] = {}
         feeds: dict[str, npt.NDArray[np.float32]] = {}
         for layer in self.layers:
-            columns = layer.samples.read_wrapped(start, count)
+            columns = layer.read_unlabelled(start, count)
             stored.update({top: columns[at] for top, at in zip(layer.tops, layer.columns, strict=True)})
             targets = {top: np.empty(shape, np.float32) for top, shape in layer.tops.items()}
             layer.fill([_padded(column, layer.batch_size) for column in columns], targets, (0,))
@@ -135,12 +136,11 @@ class SampleDigest:
     def add(self, batch: Batch) -> None:
         """Hash sample by sample, so the batch size does not matter."""
         columns = [np.ascontiguousarray(column) for _, column in sorted(batch.stored.items())]
-        rows = [(column.reshape(-1).data.cast("B"), column.nbytes // batch.count) for column in columns]  # no copy
         hashes = []
         for row in range(batch.count):
             hashed = hashlib.blake2b(digest_size=_HASH_BYTES)
-            for view, size in rows:
-                hashed.update(view[row * size : (row + 1) * size])
+            for column in columns:
+                hashed.update(np.ascontiguousarray(column[row]).data)
             hashes.append(hashed.digest())
         self._content[batch.start] = b"".join(hashes)
 
@@ -205,4 +205,4 @@ def _without_chance(layer: FedLayer) -> FedLayer:
 
 def _padded(column: Column, length: int) -> Column:
     missing = length - len(column)
-    return np.concatenate([column, np.repeat(column[-1:], missing, axis=0)]) if missing else column
+    return join_columns([column, np.repeat(column[-1:], missing, axis=0)]) if missing else column

@@ -47,7 +47,7 @@ from deepspark_ops.export.manifest import (
     file_digest,
 )
 from deepspark_ops.export.model_card import card_text
-from deepspark_ops.export.model_parts import ModelParts, parts_of_run
+from deepspark_ops.export.model_parts import ModelParts, first_batch, parts_of_run
 from deepspark_ops.export.served_input import deploy_batch, find_served_inputs, settled_batch, stored_parts
 from deepspark_ops.export.served_output import CLASSES, Answers, ServedOutput, served_outputs, served_tasks
 from deepspark_ops.export.tf_saved_model import ServedModel
@@ -134,7 +134,7 @@ class _Export:
             model.samples, deploy.inputs, is_trained_on_samples=model.is_trained_on_samples
         )
         self._n_threads = len(os.sched_getaffinity(0))
-        batch = model.samples.read(0, min(model.samples.batch_size, model.samples.n_samples))
+        batch = first_batch(model.samples, model.samples.batch_size)
         self._trained_batch = settled_batch(batch, deploy.inputs, self._inputs)
         self._batch = deploy_batch(self._trained_batch, deploy.inputs)
         self._deploy_inputs = deploy.inputs

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from caffe_import.data.transform import TransformOptions
+from caffe_import.data.transform import TransformOptions, cut_to_one_size
 from caffe_import.files.text_file import read_text_file
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
@@ -167,7 +168,18 @@ def _calibration(config: ExportConfig) -> Mapping[str, npt.NDArray[Any]] | None:
 
 def first_samples(samples: CheckSamples) -> Mapping[str, npt.NDArray[Any]]:
     """Return the first samples, at most ``CALIBRATION_SAMPLES``, as stored: blob -> (n, ...)."""
-    return samples.read(0, min(CALIBRATION_SAMPLES, samples.batch_size, samples.n_samples)).stored
+    return first_batch(samples, CALIBRATION_SAMPLES).stored
+
+
+def first_batch(samples: CheckSamples, most: int) -> Batch:
+    """Return at most ``most`` samples of the first batch; stored images are cut to one size, as a request needs."""
+    batch = samples.read(0, min(most, samples.batch_size, samples.n_samples))
+    stored = dict(batch.stored)
+    for layer in samples.layers:
+        for top in layer.tops:
+            if layer.transform is not None and stored[top].dtype == np.object_:
+                stored[top] = cut_to_one_size(stored[top], layer.transform.crop_size)
+    return replace(batch, stored=stored)
 
 
 def _origin_of_run(trained: TrainedNet) -> Origin:

@@ -18,6 +18,7 @@ from caffe_import.data.hdf5_source import Hdf5Source
 from caffe_import.data.image_source import ImageSource
 from caffe_import.data.lmdb_pages import check_pages
 from caffe_import.data.lmdb_source import LmdbSource
+from caffe_import.data.sample_source import image_shapes, join_columns
 from caffe_import.errors import CaffeImportError
 from caffe_import.files.datum import parse_datum
 from caffe_import.net.layer_registry import Shape
@@ -73,7 +74,7 @@ class Dataset:
 
     Attributes:
         columns: Name of each array of ``read``: ``("data", "label")``, or the tops of the layer.
-        sample_shapes: Shape of each column, without the sample axis; (C, H, W) and () for images.
+        sample_shapes: Shape of the first sample of each column; (C, H, W) and () for images.
         shards: In the order of the samples.
         manifest: Manifest of an ingested split; None for a source that a net names.
         is_transformed: Whether a layer's transform_param applies to the first column.
@@ -130,7 +131,8 @@ class Dataset:
     def read(self, shard: int, start: int, count: int) -> tuple[npt.NDArray[Any], ...]:
         """Return samples ``[start, start + count)`` of a shard, a fresh array per column.
 
-        Images are (count, C, H, W) uint8 or float32, BGR, as stored; labels (count,) int64. For a table, features are
+        Images are (count, C, H, W) uint8 or float32, BGR, as stored, or (count,) objects if the shapes of a net's own
+        source differ; labels are (count,) int64. For a table, features are
         (count, D) float32, and labels with values (count,) or (count, L) float32. The columns of an HDF5 source that a
         net names are float32.
 
@@ -148,7 +150,7 @@ class Dataset:
         except CaffeImportError as error:
             raise DataError(str(error)) from error
         if self.manifest is not None:
-            self._check_shape(shard, columns[0].shape[1:])
+            self._check_shapes(shard, set(image_shapes(columns[0])))
             if self.manifest.n_classes:
                 columns[1] = columns[1].astype(np.int64, copy=False)
         return tuple(columns)
@@ -158,11 +160,11 @@ class Dataset:
         if not excluded:
             return source.read(start, count)
         parts = [source.read(first, stop - first) for first, stop in row_ranges(excluded, start, count)]
-        return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        return [join_columns(columns) for columns in zip(*parts, strict=True)]
 
-    def _check_shape(self, shard: int, shape: Shape) -> None:
+    def _check_shapes(self, shard: int, shapes: set[Shape]) -> None:
         """Compare samples with the manifest: the net has the shapes of the manifest."""
-        if shape != self.sample_shapes[0]:
+        for shape in shapes - {self.sample_shapes[0]}:
             msg = (
                 f"shard {self.shards[shard].name}: samples have shape {shape}, the manifest says"
                 f" {self.sample_shapes[0]}; {_REPAIR}, or leave out what decodes compressed images as colour or gray"
@@ -189,7 +191,8 @@ class Dataset:
         """Return the name of a sample for messages: the position and, if the source has names, key or file."""
         source = self._source(shard)
         row = row_ranges(self.shards[shard].excluded, index, 1)[0][0]
-        key = f' ("{source.key(row)}")' if isinstance(source, LmdbSource | ImageSource) else ""
+        is_named = isinstance(source, LmdbSource) or (isinstance(source, ImageSource) and source.is_quoted)
+        key = f' ("{source.key(row)}")' if is_named else ""
         return f"sample {index}{key} of {self.shards[shard].name}"
 
     def keys(self, shard: int, start: int, count: int) -> list[str] | None:

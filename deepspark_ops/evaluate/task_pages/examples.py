@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.data.sample_source import join_columns
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.tasks.answers import targets_of
@@ -83,7 +84,7 @@ def make_examples(
         read = [samples.read(index, 1) for index in chunk]
         rows = [*read, *[read[-1]] * (samples.batch_size - len(read))]
         feeds = {name: np.concatenate([row.feeds[name][:1] for row in rows]) for name in read[0].feeds}
-        stored = {name: np.concatenate([part.stored[name] for part in read]) for name in read[0].stored}
+        stored = {name: join_columns([part.stored[name] for part in read]) for name in read[0].stored}
         values = answers(feeds)
         targets = targets_of(chosen, values, stored, feeds, len(chunk))
         first = next(iter(stored))

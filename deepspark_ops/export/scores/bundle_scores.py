@@ -153,6 +153,9 @@ def _served(serve: Serve, manifest: BundleManifest, stored: Mapping[str, npt.NDA
     """Return the bundle's main result for stored samples; inputs are matched by name, else by position."""
     # The name of a single image input is "images"; its blob in the net is the first stored blob.
     first = next(iter(stored.values()))
+    if first.dtype == np.object_:  # images of several sizes
+        singles = ({blob: values[i][np.newaxis] for blob, values in stored.items()} for i in range(len(first)))
+        return np.concatenate([_served(serve, manifest, single) for single in singles])
     arguments = {contract.name: as_input(stored.get(contract.name, first), contract) for contract in manifest.inputs}
     return serve(arguments)[manifest.output.scores].astype(np.float64)
 

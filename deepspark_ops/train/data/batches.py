@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.data.sample_source import join_columns
 from caffe_import.net.layer_registry import Shape
 from deepspark_ops.exchange.state.leases import Lease, sample_order
 from deepspark_ops.exchange.transport.link import WorkerLink
@@ -106,7 +107,7 @@ class _Stream:
         if len(parts) == 1:
             return parts[0]
         return [
-            tuple(np.concatenate(columns) for columns in zip(*layer_parts, strict=True))
+            tuple(join_columns(columns) for columns in zip(*layer_parts, strict=True))
             for layer_parts in zip(*parts, strict=True)
         ]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.data.sample_source import image_shapes
 from caffe_import.data.transform import TransformOptions, transform_batch
 from caffe_import.data.window_batches import WindowBatches
 from caffe_import.net.layer_registry import Phase, Shape
@@ -57,11 +58,44 @@ class FedLayer:
         """Return ``count`` samples from ``position`` in the whole on, as ``SampleCache.read_wrapped``.
 
         Raises:
-            DataError: A shard is damaged, or a label is none of the classes of the reading layer.
+            DataError: A shard is damaged, an image does not fit the net, or a label is none of the classes of the
+                reading layer.
         """
-        columns = self.samples.read_wrapped(position, count)
+        columns = self.read_unlabelled(position, count)
         self._check_labels(columns, position)
         return columns
+
+    def read_unlabelled(self, position: int, count: int) -> tuple[Column, ...]:
+        """Return the samples of ``read_wrapped`` without a check of the labels.
+
+        Raises:
+            DataError: A shard is damaged, or an image does not fit the net.
+        """
+        columns = self.samples.read_wrapped(position, count)
+        shape = self.samples.dataset.sample_shapes[0]
+        if 0 in self.columns and columns[0].shape[1:] != shape:
+            for row, other_shape in enumerate(image_shapes(columns[0])):
+                if other_shape != shape and (finding := self._unfit(shape, other_shape)):
+                    sample = self.samples.sample_name(position + row)
+                    msg = f'layer "{self.name}": {sample} has shape {other_shape}, the first sample {shape}; {finding}'
+                    raise DataError(msg)
+        return columns
+
+    def _unfit(self, first: Shape, shape: Shape) -> str:
+        """Return why an image of another shape than the first does not fit the net; empty if the image fits."""
+        side = 0 if self.transform is None else self.transform.crop_size
+        if not side or len(shape) != len(first):
+            return (
+                "allowed: equal shapes, or a crop_size in transform_param; new_height and new_width of ImageData, or"
+                " deepspark ingest with --resize-height and --resize-width, make one size"
+            )
+        if shape[0] != first[0]:
+            return "allowed: equal channels; set force_color or force_gray in transform_param (is_color of ImageData)"
+        if min(shape[1:]) < side:
+            return f"allowed: at least crop_size={side} pixels in height and width"
+        if self.transform is not None and self.transform.mean is not None:
+            return "allowed: images of the size of mean_file; mean_value fits images of all sizes"
+        return ""
 
     def _check_labels(self, columns: Sequence[Column], position: int) -> None:
         for labels in self.labels:
@@ -85,7 +119,7 @@ class FedLayer:
             if position == 0 and self.transform is not None:
                 rng = np.random.default_rng(key) if self.transform.is_random(self.phase) else None
                 side = self.transform.crop_size
-                cut = (*values.shape[:2], side, side) if side else values.shape
+                cut = (len(values), values[0].shape[0], side, side) if side else values.shape
                 # Written into the target itself, unless the top has the values in other axes.
                 out = targets[top] if targets[top].shape == cut else None
                 values = transform_batch(values, self.transform, phase=self.phase, rng=rng, out=out)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.data.sample_source import join_columns
 from deepspark_ops.shards.reader import Dataset
 
 CACHE_BYTES = 256 * 2**20
@@ -67,7 +68,7 @@ class SampleCache:
             piece = min(count, self._firsts[shard + 1] - position)
             parts.append(self.read(shard, index, piece))
             position, count = position + piece, count - piece
-        return parts[0] if len(parts) == 1 else tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return parts[0] if len(parts) == 1 else tuple(join_columns(columns) for columns in zip(*parts, strict=True))
 
     def will_read(self, shards: Sequence[int]) -> None:
         """Fetch shards of a store ahead, in this order, but for shards in memory."""
@@ -149,7 +150,8 @@ class SampleCache:
         return True
 
     def _allocate(self, sample: tuple[Column, ...]) -> bool:
-        if sum(values.nbytes for values in sample) * self.n_samples > self._limit_bytes * len(sample[0]):
+        is_large = sum(values.nbytes for values in sample) * self.n_samples > self._limit_bytes * len(sample[0])
+        if is_large or any(values.dtype == np.object_ for values in sample):
             self._give_up()
             return False
         self._columns = tuple(np.empty((self.n_samples, *values.shape[1:]), values.dtype) for values in sample)

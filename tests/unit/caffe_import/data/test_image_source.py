@@ -39,15 +39,13 @@ def test_blank_lines_and_windows_line_ends_do_not_count():
     assert parse_image_list("\n\nbad\n") == [BadLine(3, "bad")]
 
 
-def test_images_of_one_batch_must_agree():
+def test_images_of_several_sizes_keep_their_sizes():
     source = ImageSource([ListedImage("s0.png", 0), ListedImage("s1.png", 1)], f"{IMAGES}/", is_color=True)
-    with pytest.raises(DataSourceError) as caught:
-        source.read(0, 2)
-    assert str(caught.value) == (
-        f"{IMAGES}/s1.png: image has shape (3, 11, 14), s0.png has (3, 9, 15); allowed: equal sizes;"
-        " set new_height and new_width"
-    )
-    assert source.read(1, 1)[0].shape == (1, 3, 11, 14)
+    images, labels = source.read(0, 2)
+    assert [image.shape for image in images] == [(3, 9, 15), (3, 11, 14)]
+    for index, image in enumerate(images):
+        np.testing.assert_array_equal(source.read(index, 1)[0][0], image)
+    assert labels.tolist() == [0, 1]
 
 
 def test_missing_image_names_the_line(tmp_path):

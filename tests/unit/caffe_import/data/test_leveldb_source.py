@@ -78,6 +78,17 @@ def test_deleted_table_and_old_log_do_not_count(tmp_path):
     assert labels_of(write_database(tmp_path / "db", tables=tables, deleted=[5])) == [2]
 
 
+def test_images_of_several_shapes_are_read_with_their_own(tmp_path):
+    images = [np.full(shape, index, np.uint8) for index, shape in enumerate([(1, 2, 3), (1, 3, 2), (1, 2, 3)])]
+    entries = [(b"%d" % index, encode_datum(image, index)) for index, image in enumerate(images)]
+    rows = [(key, sequence, VALUE, record) for sequence, (key, record) in enumerate(entries, start=1)]
+    read_images, labels = LeveldbSource(
+        write_database(tmp_path / "db", tables=[(7, table_file(rows, snappy=False))])
+    ).read(0, 3)
+    assert [image.tolist() for image in read_images] == [image.tolist() for image in images]
+    assert labels.tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("keep", [0, 10, 100, 3000, 5330])
 def test_table_cut_short_is_refused(tmp_path, keep):
     shutil.copytree(CAFFE / "data" / "leveldb_raw", tmp_path / "db")

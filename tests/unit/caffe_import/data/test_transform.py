@@ -7,8 +7,10 @@ import pytest
 from google.protobuf import text_format
 
 from caffe_import.data import open_source, read_wrapped
+from caffe_import.data.sample_source import column_of
 from caffe_import.data.transform import (
     TransformOptions,
+    cut_to_one_size,
     transform_batch,
     transform_options,
 )
@@ -114,6 +116,50 @@ def test_random_transform_equals_slow_loop(dtype, mean_kind, crop, mirror, phase
             images[i], mean=subtracted, scale=0.5, crop=crop, row=rows[i], column=columns[i], flip=flips[i]
         )
         np.testing.assert_array_equal(batch[i], slow)
+
+
+@pytest.mark.parametrize("mean_values", [(), (7.5,), (1.5, 2.5, 3.5)])
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_images_of_several_sizes_are_cut_each_in_its_own_place(phase, mirror, mean_values):
+    """Caffe transforms datum by datum: each image has its own random or central crop."""
+    rng = np.random.default_rng(11)
+    shapes = [(3, 7, 9), (3, 9, 7), (3, 5, 5), (3, 12, 6), (3, 7, 9)]
+    images = column_of(
+        [rng.integers(0, 256, shape).astype(dtype) for shape, dtype in zip(shapes, "BfBBf", strict=True)]
+    )
+    options = TransformOptions(scale=0.5, mirror=mirror, crop_size=5, mean_values=mean_values)
+    ours = transform_batch(images, options, phase=phase, rng=np.random.default_rng(5))
+
+    draws = np.random.default_rng(5)
+    flips = draws.integers(0, 2, len(shapes)) if mirror else [False] * len(shapes)
+    if phase == "TRAIN":
+        rows = [int(draws.integers(0, height - 5 + 1)) for _, height, _ in shapes]
+        columns = [int(draws.integers(0, width - 5 + 1)) for _, _, width in shapes]
+    else:
+        rows, columns = ([(shape[axis] - 5) // 2 for shape in shapes] for axis in (1, 2))
+    means = None if not mean_values else [*mean_values] * (3 // len(mean_values))
+    for image, our, row, column, flip in zip(images, ours, rows, columns, flips, strict=True):
+        slow = transform_image(image, mean=means, scale=0.5, crop=5, row=row, column=column, flip=flip)
+        np.testing.assert_array_equal(our, slow)
+
+
+def test_crop_of_an_image_cut_to_the_smallest_size_is_that_of_the_whole_image():
+    rng = np.random.default_rng(2)
+    sizes = [(7, 12), (8, 9), (10, 11), (7, 9), (13, 10)]
+    images = column_of([rng.integers(0, 256, (3, *size), dtype=np.uint8) for size in sizes])
+    for crop in (3, 4, 7):
+        options = TransformOptions(crop_size=crop)
+        cut = cut_to_one_size(images, crop)
+        assert cut.shape == (5, 3, 7, 9)
+        np.testing.assert_array_equal(
+            transform_batch(cut, options, phase="TEST"), transform_batch(images, options, phase="TEST")
+        )
+
+
+def test_crop_of_no_images_is_empty():
+    images = np.zeros((0, 3, 8, 9), np.uint8)
+    assert transform_batch(images, TransformOptions(crop_size=4), phase="TEST").shape == (0, 3, 4, 4)
 
 
 def test_train_crops_and_flips_reach_every_place():
