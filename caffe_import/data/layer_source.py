@@ -83,7 +83,13 @@ def _check_backend(layer: caffe_pb2.LayerParameter, folder: Path) -> None:
     if not (is_leveldb if backend == "LEVELDB" else is_lmdb):
         other = "LMDB" if is_lmdb else "LEVELDB" if is_leveldb else ""
         article = "an" if other == "LMDB" else "a"
-        remedy = f"it is {article} {other}; set backend: {other}" if other else _folder_content(folder)
+        remedy = _folder_content(folder)
+        if other:
+            # V0's layers have no field for the kind of database.
+            of_v0 = (
+                "" if layer.data_param.HasField("backend") else " in data_param (of a V0 net: after deepspark upgrade)"
+            )
+            remedy = f"it is {article} {other}; set backend: {other}{of_v0}"
         msg = f"{where} is no {backend}: {remedy}"
         raise DataSourceError(msg)
 

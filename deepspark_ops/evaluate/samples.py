@@ -21,6 +21,7 @@ from deepspark_ops.train.data.data_layers import FedLayer
 
 Column = npt.NDArray[Any]
 _HASH_BYTES = 8
+_CONVERT = "or export the deploy net and its weights by deepspark convert"
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,21 @@ def bind_samples(binding: DataBinding, net: NetSpec, split: SplitName) -> Sample
     return Samples(scored_layers(binding, net, split))
 
 
+def refuse_drawn_samples(net: NetSpec) -> None:
+    """Refuse a net of phase TEST with a data layer that draws at random: there is no set of samples to score.
+
+    Raises:
+        NetError: Names the layer.
+    """
+    drawn = [layer.name for layer in net.layers if layer.type in DRAWS_ITSELF]
+    if drawn:
+        msg = (
+            f'layer "{drawn[0]}" draws its windows at random, so there is no set of samples to score; give the TEST '
+            f"net a Data or ImageData layer, {_CONVERT}"
+        )
+        raise NetError(msg, layer=drawn[0])
+
+
 def scored_layers(binding: DataBinding, net: NetSpec, split: SplitName) -> list[FedLayer]:
     """Return the data layers of a net of phase TEST with the data of ``split``; their transforms never mirror.
 
@@ -177,13 +193,7 @@ def scored_layers(binding: DataBinding, net: NetSpec, split: SplitName) -> list[
         DataError: The data are missing or damaged.
         NetError: The net has no data layer, or a layer cannot be fed from them.
     """
-    drawn = [layer.name for layer in net.layers if layer.type in DRAWS_ITSELF]
-    if drawn:
-        msg = (
-            f'layer "{drawn[0]}" draws its windows at random, so there is no set of samples to score; give the TEST '
-            "net a Data or ImageData layer"
-        )
-        raise NetError(msg, layer=drawn[0])
+    refuse_drawn_samples(net)
     if split == "validation":
         binding = replace(binding, split=split)
     # The binding reads the split that belongs to a net's phase; the transform stays that of phase TEST.
@@ -191,7 +201,7 @@ def scored_layers(binding: DataBinding, net: NetSpec, split: SplitName) -> list[
     if not fed:
         msg = (
             "the net has no data layer to feed in phase TEST, so there are no samples to score; add a data layer"
-            " with include { phase: TEST }, or export the deploy net and its weights by deepspark convert"
+            f" with include {{ phase: TEST }}, {_CONVERT}"
         )
         raise NetError(msg)
     return [_without_chance(layer) for layer in fed]

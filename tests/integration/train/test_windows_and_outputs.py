@@ -102,6 +102,8 @@ def test_check_says_what_is_drawn_from(folder: Path) -> None:
     layer = report.nets[0].layers[0]
     assert layer.top_shapes == ((4, 3, 8, 8), (4,))
     assert layer.notes[0] == "draws 1 of 2 foreground and 3 of 1 background windows a batch, in 1 images"
+    assert report.results == ()
+    assert report.no_result.startswith('layer "windows" draws its windows at random, so there is no set of samples')
 
 
 def test_the_notes_say_where_the_files_lie(folder: Path) -> None:

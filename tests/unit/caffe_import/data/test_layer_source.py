@@ -55,7 +55,8 @@ def test_sample_shapes_are_those_before_the_crop(text, shapes):
         (
             'type: "Data" top: "x" data_param { source: "data/lmdb_raw" }',
             DataSourceError,
-            'layer "d" (Data): source "data/lmdb_raw" is no LEVELDB: it is an LMDB; set backend: LMDB',
+            'layer "d" (Data): source "data/lmdb_raw" is no LEVELDB: it is an LMDB; set backend: LMDB'
+            " in data_param (of a V0 net: after deepspark upgrade)",
         ),
         (
             'type: "Data" top: "x" data_param { source: "data/leveldb_raw" backend: LMDB }',
