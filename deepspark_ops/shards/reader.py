@@ -191,8 +191,9 @@ class Dataset:
         """Return the name of a sample for messages: the position and, if the source has names, key or file."""
         source = self._source(shard)
         row = row_ranges(self.shards[shard].excluded, index, 1)[0][0]
-        is_named = isinstance(source, LmdbSource) or (isinstance(source, ImageSource) and source.is_quoted)
-        key = f' ("{source.key(row)}")' if is_named else ""
+        key = f' ("{source.key(row)}")' if isinstance(source, LmdbSource | ImageSource) else ""
+        if isinstance(source, ImageSource) and not source.is_quoted:
+            key = ""
         return f"sample {index}{key} of {self.shards[shard].name}"
 
     def keys(self, shard: int, start: int, count: int) -> list[str] | None:
