@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.calibration import Calibration, CalibrationSum
+from deepspark_ops.evaluate.figures.confusion import Confusion
 from deepspark_ops.evaluate.figures.exact_sum import ExactSums
 from deepspark_ops.evaluate.figures.ranking import Ranking, RankingSum
 
@@ -29,12 +30,8 @@ Counts = npt.NDArray[np.int64]
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 """Caffe's floor under the logarithm of a probability (kLOG_THRESHOLD, FLT_MIN), so one sample costs at most 87.34."""
 TOP_K = 5
-MOST_MATRIX_CLASSES = 1_024
-"""With more classes there is no confusion matrix, which grows with the square: 620 MB for 8,801 classes."""
 MOST_RANKED_CLASSES = 2_048
 """With more classes no class is ranked against the rest: the bins of all scores would need more than 64 MiB."""
-MOST_CONFUSED = 1_000
-"""Pairs of classes that are kept without a matrix."""
 N_CURVES = 5
 """Classes whose ROC and precision-recall curves are kept: those that are ranked worst."""
 _ROUNDING = 1e-4
@@ -94,61 +91,6 @@ class Answers(SampleLosses):
     label: npt.NDArray[np.int32]
     predicted: npt.NDArray[np.int32]
     rank: npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class ConfusedPair:
-    """A class that was taken for another.
-
-    Attributes:
-        label: True class.
-        predicted: Class of the answers.
-        times: Samples of ``label`` with this answer.
-    """
-
-    label: int
-    predicted: int
-    times: int
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """Counts of true and predicted classes.
-
-    Attributes:
-        support: (n_classes,), samples of each class.
-        predicted: (n_classes,), samples that were taken for each class.
-        correct: (n_classes,), samples that are both.
-        pairs: Wrong pairs of classes, the most frequent first, at most ``MOST_CONFUSED``.
-        matrix: (n_classes, n_classes), true class by row, predicted class by column; None with more than
-            ``MOST_MATRIX_CLASSES`` classes.
-    """
-
-    support: Counts
-    predicted: Counts
-    correct: Counts
-    pairs: tuple[ConfusedPair, ...]
-    matrix: Counts | None
-
-    @classmethod
-    def of(cls, labels: npt.NDArray[np.integer], predicted: npt.NDArray[np.integer], n_classes: int) -> Confusion:
-        """Count answers: ``labels`` and ``predicted`` are (n_samples,), in [0, n_classes)."""
-        cells, counts = np.unique(labels.astype(np.int64) * n_classes + predicted, return_counts=True)
-        rows, columns = np.divmod(cells, n_classes)
-        wrong = np.flatnonzero(rows != columns)
-        frequent = wrong[np.argsort(-counts[wrong], kind="stable")][:MOST_CONFUSED]
-        pairs = zip(rows[frequent].tolist(), columns[frequent].tolist(), counts[frequent].tolist(), strict=True)
-        matrix = None
-        if n_classes <= MOST_MATRIX_CLASSES:
-            matrix = np.zeros((n_classes, n_classes), np.int64)
-            matrix[rows, columns] = counts
-        return cls(
-            support=np.bincount(labels, minlength=n_classes),
-            predicted=np.bincount(predicted, minlength=n_classes),
-            correct=np.bincount(labels[labels == predicted], minlength=n_classes),
-            pairs=tuple(ConfusedPair(*pair) for pair in pairs),
-            matrix=matrix,
-        )
 
 
 @dataclass(frozen=True)

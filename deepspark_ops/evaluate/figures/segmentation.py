@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.confusion import MOST_MATRIX_CLASSES
 from deepspark_ops.evaluate.figures.extremes import Extremes, NamedSample
-from deepspark_ops.evaluate.scores import MOST_MATRIX_CLASSES
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class MistakeReport(Frozen):
 
 
 class ConfusedPairReport(Frozen):
-    """A class that was taken for another, with the fields of ``scores.ConfusedPair``."""
+    """A class that was taken for another, with the fields of ``figures.confusion.ConfusedPair``."""
 
     label: int
     predicted: int

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.confusion import Confusion
 from deepspark_ops.evaluate.metrics import read_metrics
-from deepspark_ops.evaluate.scores import Answers, Confusion, Scores
+from deepspark_ops.evaluate.scores import Answers, Scores
 from deepspark_ops.evaluate.tasks.classification import build_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.confusion import MOST_MATRIX_CLASSES
 from deepspark_ops.evaluate.scores import (
-    MOST_MATRIX_CLASSES,
     MOST_RANKED_CLASSES,
     SMALLEST_PROBABILITY,
     ScoreSum,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.figures.confusion import MOST_MATRIX_CLASSES
 from deepspark_ops.evaluate.figures.segmentation import SegmentationSum
-from deepspark_ops.evaluate.scores import MOST_MATRIX_CLASSES
 from tests.reference.slow_figures import slow_segmentation
 from tests.unit.deepspark_ops.evaluate.figures.batched_sum import sum_in_batches
 
