@@ -10,7 +10,7 @@ The SVG takes 18 KB instead of 7, and matplotlib adds 80 MB of packages.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -429,15 +429,23 @@ def line_table(lines: Sequence[Line], *, x_label: str, y_format: Callable[[float
     """
     xs = sorted({x for line in lines for x, _ in line.points})
     places = np.linspace(0, len(xs) - 1, min(len(xs), MAX_TABLE_ROWS)).round().astype(int)
-    heads = "".join(f'<th scope="col" class="number">{escape(line.name)}</th>' for line in lines)
-    parts = [
-        '<details class="values"><summary>as a table</summary><div class="wide" tabindex="0"><table>'
-        f'<thead><tr><th scope="col">{escape(x_label)}</th>{heads}</tr></thead><tbody>'
-    ]
+    rows = []
     for x in (xs[place] for place in places):
         reached = [[y for at, y in line.points if at <= x] for line in lines]
-        cells = "".join(f'<td class="number">{escape(y_format(ys[-1])) if ys else _NONE}</td>' for ys in reached)
-        parts.append(f'<tr><th scope="row">{grouped(x)}</th>{cells}</tr>')
+        rows.append([grouped(x), *(y_format(ys[-1]) if ys else _NONE for ys in reached)])
+    return value_table([x_label, *(line.name for line in lines)], rows)
+
+
+def value_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return the values of a chart as a folded table; the first value of a row names the row."""
+    heads = "".join(f'<th scope="col" class="number">{escape(name)}</th>' for name in head[1:])
+    parts = [
+        '<details class="values"><summary>as a table</summary><div class="wide" tabindex="0"><table>'
+        f'<thead><tr><th scope="col">{escape(head[0])}</th>{heads}</tr></thead><tbody>'
+    ]
+    for name, *values in rows:
+        cells = "".join(f'<td class="number">{escape(value)}</td>' for value in values)
+        parts.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
     return "".join([*parts, "</tbody></table></div></details>"])
 
 

@@ -1,5 +1,7 @@
 """Charts of figures as SVG text, in the manner of ``charts.py``: curves, reliability, residuals, densities, bars.
 
+Below the chart of a histogram are the bars as a folded table.
+
 Colours are classes of the page's CSS: ``line-<n>``, ``box`` for a bar, ``gap`` for what is missing or too much,
 ``guide`` for a line to compare with.
 """
@@ -10,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from deepspark_ops.evaluate.charts import Line, grouped, line_chart, nice_ticks
+from deepspark_ops.evaluate.charts import Line, grouped, line_chart, line_table, nice_ticks, value_table
 from deepspark_ops.evaluate.figures.calibration import Calibration
 from deepspark_ops.evaluate.figures.embedding import PairDistances
 from deepspark_ops.evaluate.figures.ranking import Ranked
@@ -31,12 +33,8 @@ def roc_chart(ranked: Mapping[str, Ranked]) -> str:
     Args:
         ranked: At least one with a curve; those without are left out.
     """
-    lines = [
-        Line(f"{name}: area {curve.roc_auc:.4f}", curve.roc, f"line-{at % N_COLOURS}")
-        for at, (name, curve) in enumerate(_with_curve(ranked))
-    ]
     return line_chart(
-        [Line("by chance", [(0.0, 0.0), (1.0, 1.0)], "guide dash"), *lines],
+        [Line("by chance", [(0.0, 0.0), (1.0, 1.0)], "guide dash"), *_roc_lines(ranked)],
         label="ROC curves: true positive rate over false positive rate",
         x_label="false positive rate",
         y_format=_share,
@@ -45,23 +43,27 @@ def roc_chart(ranked: Mapping[str, Ranked]) -> str:
     )
 
 
+def roc_table(ranked: Mapping[str, Ranked]) -> str:
+    """Return the values of ``roc_chart`` as a folded table."""
+    return line_table(_roc_lines(ranked), x_label="false positive rate", y_format=_share)
+
+
 def precision_recall_chart(ranked: Mapping[str, Ranked]) -> str:
     """Return the curves of precision over recall of up to ``MAX_CURVES`` classes; arguments as of ``roc_chart``."""
-    lines = [
-        Line(
-            f"{name}: average precision {curve.average_precision:.4f}", curve.precision_recall, f"line-{at % N_COLOURS}"
-        )
-        for at, (name, curve) in enumerate(_with_curve(ranked))
-    ]
     frame = Line("", [(0.0, 0.0), (1.0, 0.0)], "none")  # both axes from 0 to 1
     return line_chart(
-        [frame, *lines],
+        [frame, *_precision_recall_lines(ranked)],
         label="Precision over recall",
         x_label="recall",
         y_format=_share,
         width=_WIDTH,
         height=_HEIGHT,
     )
+
+
+def precision_recall_table(ranked: Mapping[str, Ranked]) -> str:
+    """Return the values of ``precision_recall_chart`` as a folded table."""
+    return line_table(_precision_recall_lines(ranked), x_label="recall", y_format=_share)
 
 
 def drawn_curves(ranked: Mapping[str, Ranked]) -> list[Line]:
@@ -93,7 +95,11 @@ def reliability_chart(calibration: Calibration, links: Mapping[int, str] | None 
         )
         parts.append(_linked("".join(boxes), title, (links or {}).get(at)))
     parts.append(area.line("guide dash", (0.0, 0.0), (1.0, 1.0)))
-    return "".join([*parts, "</svg>"])
+    rows = [
+        (f"{bar.low:.3g} to {bar.high:.3g}", grouped(bar.count), share_text(bar.accuracy), share_text(bar.confidence))
+        for bar in calibration.bins
+    ]
+    return "".join([*parts, "</svg>", value_table(("confidence", "answers", "right", "mean confidence"), rows)])
 
 
 def residual_chart(
@@ -117,15 +123,18 @@ def residual_chart(
     high = residuals.low + n * residuals.width
     area = _Area(residuals.low, high, 0.0, float(max(residuals.counts)), _WIDTH, 240)
     parts = [area.start("Histogram", _with_outside(x_label, residuals), f"{counted_unit}s", has_links=bool(links))]
+    rows = []
     for at, count in enumerate(residuals.counts):
         if count:
             bar_start, bar_end = residuals.bounds(at)
-            title = f"{bar_start:.4g} to {bar_end:.4g}: {_counted(count, counted_unit)}"
+            bounds = f"{bar_start:.4g} to {bar_end:.4g}"
+            rows.append((bounds, grouped(count)))
+            title = f"{bounds}: {_counted(count, counted_unit)}"
             bar = area.box("box", bar_start, bar_end, 0.0, count, title)
             parts.append(_linked(bar, title, (links or {}).get(at)))
     if guide is not None and residuals.low < guide < high:
         parts.append(area.line("guide", (guide, area.low_y), (guide, area.high_y)))
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, "</svg>", value_table((x_label, f"{counted_unit}s"), rows)])
 
 
 def distance_charts(
@@ -279,6 +288,22 @@ class _Area:
 
 def _with_curve(ranked: Mapping[str, Ranked]) -> list[tuple[str, Ranked]]:
     return [(name, curve) for name, curve in ranked.items() if curve.roc][:MAX_CURVES]
+
+
+def _roc_lines(ranked: Mapping[str, Ranked]) -> list[Line]:
+    return [
+        Line(f"{name}: area {curve.roc_auc:.4f}", curve.roc, f"line-{at % N_COLOURS}")
+        for at, (name, curve) in enumerate(_with_curve(ranked))
+    ]
+
+
+def _precision_recall_lines(ranked: Mapping[str, Ranked]) -> list[Line]:
+    return [
+        Line(
+            f"{name}: average precision {curve.average_precision:.4f}", curve.precision_recall, f"line-{at % N_COLOURS}"
+        )
+        for at, (name, curve) in enumerate(_with_curve(ranked))
+    ]
 
 
 def _counted(count: int, word: str) -> str:

@@ -11,10 +11,12 @@ from deepspark_ops.evaluate.figures.calibration import Calibration
 from deepspark_ops.evaluate.figures.figure_charts import (
     drawn_curves,
     precision_recall_chart,
+    precision_recall_table,
     reliability_chart,
     roc_chart,
+    roc_table,
 )
-from deepspark_ops.evaluate.figures.ranking import Ranking
+from deepspark_ops.evaluate.figures.ranking import Ranked, Ranking
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Table
 from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, bar_links
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
@@ -37,14 +39,29 @@ def confidence_sections(metrics: ClassificationMetrics, links: Mapping[str, str]
     return [*ranked, *calibrated]
 
 
+def curve_cards(ranked: Mapping[str, Ranked]) -> list[Card]:
+    """Return the cards of ROC and of precision over recall with their values; none without a curve."""
+    if not (legend := drawn_curves(ranked)):
+        return []
+    return [
+        Card(
+            "ROC curve" if len(legend) == 1 else "ROC curves",
+            Markup(roc_chart(ranked)),
+            legend,
+            Markup(roc_table(ranked)),
+        ),
+        Card(
+            "Precision over recall",
+            Markup(precision_recall_chart(ranked)),
+            legend,
+            Markup(precision_recall_table(ranked)),
+        ),
+    ]
+
+
 def _ranking_section(ranking: Ranking, names: Sequence[str]) -> Section:
     order = sorted(range(len(names)), key=lambda at: (ranking.classes[at].roc_auc or 0.0, at))
     curves = {"all classes together": ranking.micro} | {names[at]: ranking.classes[at] for at in order}
-    legend = drawn_curves(curves)
-    cards = [
-        Card("ROC curves", Markup(roc_chart(curves)), legend),
-        Card("Precision over recall", Markup(precision_recall_chart(curves)), legend),
-    ]
     share = [share_text(value) for value in (ranking.macro_roc_auc, ranking.macro_average_precision)]
     within = max(max(curve.roc_auc_within, curve.average_precision_within) for curve in ranking.classes)
     counted = f" Scores were counted in bins: the figures are exact to {within:.2g}." if within else ""
@@ -61,7 +78,7 @@ def _ranking_section(ranking: Ranking, names: Sequence[str]) -> Section:
         "Each class against the rest, by its probability, at all thresholds; the classes that are ranked worst first. "
         f"Mean ROC-AUC {share[0]}, mean average precision {share[1]}.{counted}{left_out}"
     )
-    return Section("Ranking", lead, cards if ranking.micro.roc else [], table)
+    return Section("Ranking", lead, curve_cards(curves) if ranking.micro.roc else [], table)
 
 
 def _calibration_section(calibration: Calibration, links: Mapping[str, str]) -> Section:

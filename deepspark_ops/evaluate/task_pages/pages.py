@@ -16,12 +16,10 @@ from deepspark_ops.evaluate.figures.figure_charts import (
     bar_chart,
     density_chart,
     distance_charts,
-    drawn_curves,
-    precision_recall_chart,
     reliability_chart,
     residual_chart,
-    roc_chart,
 )
+from deepspark_ops.evaluate.task_pages.confidence import curve_cards
 from deepspark_ops.evaluate.task_pages.examples import MOST_SHOWN, Example
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Shown, Table, TaskPage, Tile, shown
 from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, MOST_OUTPUTS, PAIR_WORDS, bar_links, class_id
@@ -189,14 +187,7 @@ def _multi_label(metrics: MetricsReport, examples: Examples, links: Links) -> Ta
     assert isinstance(metrics, MultiLabelMetrics)
     figures = metrics.figures
     ranked = {label.name: label.ranked for label in figures.labels}
-    legend = drawn_curves(ranked)
-    cards = []
-    if legend:
-        cards = [
-            Card("ROC curves", Markup(roc_chart(ranked)), legend),
-            Card("Precision over recall", Markup(precision_recall_chart(ranked)), legend),
-        ]
-    cards.append(Card("Calibration", Markup(reliability_chart(figures.calibration))))
+    cards = [*curve_cards(ranked), Card("Calibration", Markup(reliability_chart(figures.calibration)))]
     table = Table(
         ("Label", "Precision", "Recall", "F1", "Average precision", "ROC-AUC", "There", "Answered"),
         [
@@ -239,13 +230,7 @@ def _embedding(metrics: MetricsReport, examples: Examples, links: Links) -> Task
         return _neighbours(metrics, metrics.neighbours)
     figures = metrics.figures
     assert figures is not None
-    ranked = {"pairs": figures.ranked}
-    cards = _distance_cards(figures, links)
-    if figures.ranked.roc:
-        cards += [
-            Card("ROC curve", Markup(roc_chart(ranked))),
-            Card("Precision over recall", Markup(precision_recall_chart(ranked))),
-        ]
+    cards = [*_distance_cards(figures, links), *curve_cards({"pairs": figures.ranked})]
 
     def distance_lines(example: Example, value: float) -> list[str]:
         first, second = (np.asarray(part, np.float64).ravel() for part in example.answers)

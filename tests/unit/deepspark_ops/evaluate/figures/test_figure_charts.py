@@ -11,12 +11,23 @@ from deepspark_ops.evaluate.figures.figure_charts import (
     density_chart,
     drawn_curves,
     precision_recall_chart,
+    precision_recall_table,
     reliability_chart,
     residual_chart,
     roc_chart,
+    roc_table,
 )
 from deepspark_ops.evaluate.figures.ranking import RankingSum
 from deepspark_ops.evaluate.figures.regression import Density, RegressionSum, ResidualHistogram
+
+
+def parsed(chart):
+    return ET.fromstring(f"<div>{chart}</div>")
+
+
+def table(chart):
+    """Return the texts of each row of the table below a chart."""
+    return [[cell.text for cell in row] for row in parsed(chart).iter("tr")]
 
 
 def lines(svg):
@@ -24,7 +35,7 @@ def lines(svg):
         (line.findtext("title") or line.get("class")): [
             tuple(float(part) for part in pair.split(",")) for pair in line.get("points").split()
         ]
-        for line in ET.fromstring(svg).iter("polyline")
+        for line in parsed(svg).iter("polyline")
     }
 
 
@@ -35,7 +46,7 @@ def boxes(svg, style="box"):
             rect.findtext("title"),
             float(rect.get("fill-opacity", "1")),
         )
-        for rect in ET.fromstring(svg).iter("rect")
+        for rect in parsed(svg).iter("rect")
         if rect.get("class") == style
     ]
 
@@ -50,13 +61,15 @@ def ranked(n_classes):
 def test_roc_goes_from_corner_to_corner_and_bends_as_counted():
     total = RankingSum(1)
     total.add(np.array([[0.9], [0.6], [0.4]]), np.array([[True], [False], [True]]))
-    drawn = lines(roc_chart({"a": total.result().classes[0]}))
+    classes = {"a": total.result().classes[0]}
+    drawn = lines(roc_chart(classes))
     curve, chance = drawn["a: area 0.5000"], drawn["by chance"]
     assert (curve[0], curve[-1]) == (chance[0], chance[-1])
     (x0, y0), (x1, y1) = chance
     shares = [((x - x0) / (x1 - x0), (y - y0) / (y1 - y0)) for x, y in curve]
     expected = [(0, 0), (0, 0.5), (1, 0.5), (1, 1)]
     assert [part for point in shares for part in point] == pytest.approx([p for e in expected for p in e], abs=1e-3)
+    assert table(roc_table(classes)) == [["false positive rate", "a: area 0.5000"], ["0", "0.5"], ["1", "1"]]
 
 
 def test_curves_are_few_and_escaped():
@@ -69,10 +82,13 @@ def test_curves_are_few_and_escaped():
 def test_precision_falls_as_counted():
     total = RankingSum(1)
     total.add(np.array([[0.9], [0.6], [0.4]]), np.array([[True], [False], [True]]))
-    drawn = lines(precision_recall_chart({"a": total.result().classes[0]}))
+    classes = {"a": total.result().classes[0]}
+    drawn = lines(precision_recall_chart(classes))
     curve = drawn["a: average precision 0.8333"]
     (x0, bottom), (right, _) = drawn["line none"]
     assert [round((x - x0) / (right - x0), 3) for x, _ in curve] == [0.5, 0.5, 1.0]
+    head = ["recall", "a: average precision 0.8333"]
+    assert table(precision_recall_table(classes)) == [head, ["0.5", "0.5"], ["1", "0.6667"]]
     heights = [bottom - y for _, y in curve]
     assert heights[1] / heights[0] == pytest.approx(0.5, abs=0.01)
     assert heights[2] / heights[0] == pytest.approx(2 / 3, abs=0.01)
@@ -88,6 +104,7 @@ def test_reliability_bars_are_as_high_as_the_share_of_right_answers():
     gaps = boxes(svg, "gap")
     assert gaps[0][3] / low[3] == pytest.approx(0.15 / 0.5, abs=0.01)
     assert gaps[1][3] / high[3] == pytest.approx(0.1, abs=0.01)
+    assert table(svg)[2] == ["0.25 to 0.5", "2", "50.0 %", "35.0 %"]
 
 
 def test_bars_are_links_where_an_address_is_known():
@@ -111,6 +128,8 @@ def test_residual_bars_stand_in_order_with_heights_by_count():
     assert bars[0][0] < bars[1][0] < bars[2][0]
     assert bars[1][4] == "0 to 0.5: 4 samples"
     assert "predicted minus true (3 further out)" in svg
+    head = ["predicted minus true", "samples"]
+    assert table(svg) == [head, ["-1 to -0.5", "1"], ["0 to 0.5", "4"], ["0.5 to 1", "2"]]
 
 
 def test_density_has_truth_across_and_prediction_up():
@@ -128,7 +147,7 @@ def test_lengths_of_bars_are_shares():
     svg = bar_chart([("sky & sea", 0.5), ("road", 1.0), ("never", None)], label="IoU")
     bars = boxes(svg)
     assert [bar[2] for bar in bars] == [150.0, 300.0, 0.0]
-    titles = [title.text for title in ET.fromstring(svg).iter("title")]
+    titles = [title.text for title in parsed(svg).iter("title")]
     assert titles == ["sky & sea: 50.0 %", "road: 100.0 %", "never: \u2013"]
     assert len(boxes(bar_chart([("a", 0.1)] * 99, label="x"))) == MAX_BARS
 
