@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -188,12 +188,8 @@ class StageConfig(BaseModel):
     """Base of all stages: frozen, no unknown fields, no infinite numbers, because JSON lacks infinity.
 
     A model is built when it is first used: a command starts with all models and uses one.
-
-    Attributes:
-        message_name: Name in messages about several fields; None for the class's name.
     """
 
-    message_name: ClassVar[str | None] = None
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, defer_build=True)
 
     @field_validator("*")
@@ -244,14 +240,15 @@ def _error_lines(model: type[StageConfig], problems: Sequence[Any]) -> list[str]
     refused = {str(problem["loc"][0]) for problem in problems if problem["loc"] and problem["type"] != "string_type"}
     for problem in problems:
         # The location of a union's member includes the member's tag; the user wrote the first part.
-        name = str(problem["loc"][0]) if problem["loc"] else (model.message_name or model.__name__)
+        name = str(problem["loc"][0]) if problem["loc"] else ""  # a rule of several fields names the fields itself
         if problem["type"] == "string_type" and name in refused:
             continue  # the field also accepts text, but the value was no text
         finding = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "missing" and len(problem["loc"]) == 1:
             finding = f"must be given: {model.model_fields[name].description}"
         allowed_fields = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-        start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
+        value = "" if problem["type"] == "missing" else f"={problem['input']!r}"
+        start = f"{name}{value}: " if name else ""
         findings.setdefault(start, []).append(finding + allowed_fields)
     return [start + _alternatives(list(dict.fromkeys(field_findings))) for start, field_findings in findings.items()]
 

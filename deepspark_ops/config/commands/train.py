@@ -11,8 +11,6 @@ from deepspark_ops.config.train import TrainConfig
 class NamedTrainConfig(TrainConfig):
     """Train the solver's net, in a run with a name and tags."""
 
-    message_name = "TrainConfig"
-
     label: RunLabelConfig = Field(RunLabelConfig(), description="Name and tags of the run")
 
     def training(self) -> TrainConfig:

@@ -99,11 +99,11 @@ BAD_INPUT = [
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--weights", "a", "--resume", "b"],
-        "TrainConfig: weights=a and resume=b: give one; a solverstate brings its own weights",
+        "weights=a and resume=b: give one; a solverstate brings its own weights",
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--engine", "process", "--master", "yarn"],
-        "TrainConfig: engine=process, master=yarn: the workers of engine=process are processes of this host; use"
+        "engine=process, master=yarn: the workers of engine=process are processes of this host; use"
         " engine=spark, or leave master out",
     ),
     (
@@ -112,11 +112,11 @@ BAD_INPUT = [
     ),
     (
         ["ingest", "list.txt", "--output", "o", "--resize-height", "8"],
-        "IngestConfig: resize_height=8, resize_width=0: give both or neither",
+        "resize_height=8, resize_width=0: give both or neither",
     ),
     (
         ["ingest", "pictures", "--output", "pictures"],
-        "IngestConfig: output=pictures: is the source, too; give another folder",
+        "output=pictures: is the source, too; give another folder",
     ),
     (
         ["ingest", "list.txt", "--output", "o", "--shard-format", "csv"],

@@ -113,7 +113,7 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"mean": "mean.binaryproto", "mean_values": "1"},
         ConfigError,
-        "ConvertConfig: mean={folder}/mean.binaryproto and mean_values='1': give one",
+        "mean={folder}/mean.binaryproto and mean_values='1': give one",
     ),
     (
         {"net": "flat.prototxt", "scale": 0.5},
