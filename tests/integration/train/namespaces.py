@@ -38,6 +38,8 @@ class Room:
         _run("ip", "netns", "add", self._name)
         stack.callback(_run, "ip", "netns", "del", self._name)
         _run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self._name)
+        # A process that still runs in the namespace keeps the cable, whose name the next test's cable has.
+        stack.callback(_run, "ip", "link", "del", self._cable)
         _run("ip", "link", "set", self._cable, "master", self._bridge, "up")
         _run("ip", "-n", self._name, "addr", "add", f"{self.address}/24", "dev", "eth0")
         for device in ("eth0", "lo"):
