@@ -112,7 +112,7 @@ class MeasuredRates:
     @property
     def curvatures(self) -> list[tuple[float, ...]]:
         """The last two measurements of each group, the older first."""
-        return [tuple(row[row != NOT_MEASURED].tolist()) for row in self._rows[:, 1:]]
+        return [tuple(value for value in row[1:] if value != NOT_MEASURED) for row in self._rows.tolist()]
 
     def is_due(self) -> bool:
         """Return whether to measure before the next step."""
