@@ -139,10 +139,10 @@ def _occurrence_of(layer: str, net: caffe_pb2.NetParameter, state: caffe_pb2.Net
     for index, message in enumerate(named):
         single_layer_net = caffe_pb2.NetParameter(layer=[message], state=net.state)
         try:
-            kept = filter_layers(single_layer_net, phase=phase, level=state.level, stages=tuple(state.stage)).layer
+            filtered_net = filter_layers(single_layer_net, phase=phase, level=state.level, stages=tuple(state.stage))
         except NetError:
             return index  # the layer to blame: it has rules of both kinds
-        if len(kept):
+        if len(filtered_net.layer):
             return index
     return 0
 

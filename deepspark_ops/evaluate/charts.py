@@ -428,9 +428,9 @@ def line_table(lines: Sequence[Line], *, x_label: str, y_format: Callable[[float
         y_format: Text of a y value.
     """
     xs = sorted({x for line in lines for x, _ in line.points})
-    places = np.linspace(0, len(xs) - 1, min(len(xs), MAX_TABLE_ROWS)).round().astype(int)
+    row_indices = np.linspace(0, len(xs) - 1, min(len(xs), MAX_TABLE_ROWS)).round().astype(int)
     rows = []
-    for x in (xs[place] for place in places):
+    for x in (xs[index] for index in row_indices):
         reached = [[y for at, y in line.points if at <= x] for line in lines]
         rows.append([grouped(x), *(y_format(ys[-1]) if ys else _NONE for ys in reached)])
     return value_table([x_label, *(line.name for line in lines)], rows)

@@ -78,7 +78,7 @@ def _ranking_section(ranking: Ranking, names: Sequence[str]) -> Section:
         "Each class against the rest, by its probability, at all thresholds; the classes that are ranked worst first. "
         f"Mean ROC-AUC {share[0]}, mean average precision {share[1]}.{counted}{left_out}"
     )
-    return Section("Ranking", lead, curve_cards(curves) if ranking.micro.roc else [], table)
+    return Section("Ranking", lead, curve_cards(curves), table)
 
 
 def _calibration_section(calibration: Calibration, links: Mapping[str, str]) -> Section:

@@ -105,8 +105,8 @@ def find_labels(source: DataPath, labels: DataPath | None) -> DataPath:
     label_path = next((path for path in candidates if path != source and path.is_file()), None)
     if label_path is None:
         is_misnamed = usual == source.name
-        beside = "the name is not IMAGES-images-idx3-ubyte" if is_misnamed else f"no label file {usual} beside it"
-        msg = f"{source}: {beside}; give the file of images, and labels if their file has another name"
+        finding = "the name is not IMAGES-images-idx3-ubyte" if is_misnamed else f"no label file {usual} beside it"
+        msg = f"{source}: {finding}; give the file of images, and labels if their file has another name"
         raise ConfigError(msg)
     return label_path
 
