@@ -149,6 +149,7 @@ def test_the_time_to_the_target_is_that_of_the_sooner_length(script, runs, monke
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_results_are_kept_for_the_next_machine_but_not_those_of_former_defaults(script, runs, tmp_path, monkeypatch):
     cells = [
         cell for cell in script.cells_of("strategies", ["lenet"], [1], [4]) if cell.variant in ("", "easgd", "sync")

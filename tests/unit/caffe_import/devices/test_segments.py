@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from caffe_import.devices.compute_plan import Placement
 from caffe_import.devices.layer_runs import layer_runs
 from caffe_import.devices.segments import best_cuts, choose_segments, peak_bytes
@@ -88,6 +90,7 @@ def test_segments_of_published_nets_keep_a_third_or_less() -> None:
         assert peak_bytes(segments) <= share * total_bytes, name
 
 
+@pytest.mark.slow
 def test_the_search_for_segments_grows_little_faster_than_the_net() -> None:
     small, large = (tanh_chain(n) for n in (40, 160))
     choose_segments(small)  # imports and caches do not count

@@ -45,6 +45,7 @@ print(seconds, *sorted(set(sys.modules) - before))
     assert {"numpy", "pydantic", "rich", "tensorflow"}.isdisjoint(modules)
 
 
+@pytest.mark.slow
 def test_functions_stay_though_packages_of_their_names_are_imported() -> None:
     code = f"""
 import deepspark_ops as ds

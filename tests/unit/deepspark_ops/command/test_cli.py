@@ -385,6 +385,7 @@ def test_run_without_weights_starts_no_process(folder, jobs, command):
     assert result.stderr.startswith(f"error: run_dir={folder}/run: no snapshot in snapshots/; training has not")
 
 
+@pytest.mark.slow
 def test_a_run_in_place_of_its_bundle_is_refused_with_the_bundles_path(folder):
     arguments = ["predict", "run", "pictures", "--output", "p.parquet"]
     expected = f"error: {folder}/run: no manifest.json, so no complete bundle; "

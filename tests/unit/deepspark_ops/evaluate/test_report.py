@@ -2,6 +2,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 from markupsafe import escape
 
 from deepspark_ops.evaluate.report import render_report
@@ -199,6 +200,7 @@ def test_run_without_events_or_mistakes_says_so_by_leaving_sections_out():
     assert "No mistakes on these samples." in page
 
 
+@pytest.mark.slow
 def test_a_thousand_classes_stay_below_two_megabytes():
     metrics = make_metrics(n=5000, n_classes=1000, names=tuple(f"class number {k}" for k in range(1000)))
     large = {

@@ -61,7 +61,10 @@ def test_confusion_has_true_class_by_row():
     assert total.result().confusion.matrix.tolist() == [[0, 0, 2], [0, 0, 0], [0, 0, 0]]
 
 
-@pytest.mark.parametrize("n_classes", [MOST_MATRIX_CLASSES, MOST_MATRIX_CLASSES + 1, MOST_RANKED_CLASSES + 1])
+@pytest.mark.parametrize(
+    "n_classes",
+    [MOST_MATRIX_CLASSES, MOST_MATRIX_CLASSES + 1, pytest.param(MOST_RANKED_CLASSES + 1, marks=pytest.mark.slow)],
+)
 def test_figures_of_many_classes_are_those_of_the_slow_loop(n_classes):
     rng = np.random.default_rng(n_classes)
     labels = rng.choice([0, 3, n_classes - 1], 40)

@@ -113,6 +113,7 @@ def test_tau_of_workers_that_wait_for_each_other_follows_the_cost_and_not_the_wa
     assert slow[0] == slow[1] > 10
 
 
+@pytest.mark.slow
 def test_advice_is_fast_enough_or_says_that_nothing_is():
     *fits, excess = cluster_plan(workers="8,64,1000,5000").advice
     for advice in fits:
@@ -236,6 +237,7 @@ def test_picture_is_well_formed_and_has_a_mark_per_row(tmp_path):
         write_plan_picture(report, tmp_path / "net.prototxt" / "p.svg")
 
 
+@pytest.mark.slow
 def test_command_of_the_issue(monkeypatch):
     monkeypatch.chdir(ROOT)
     arguments = ["plan", "examples/cifar10/solver.prototxt", "--workers", "1,8,64,1000,10000"]

@@ -31,6 +31,7 @@ def test_plain_h5py_reads_what_was_written(tmp_path, monkeypatch, n):
         assert handle["label"][:].tolist() == [i % 7 for i in range(n)]
 
 
+@pytest.mark.slow
 def test_same_samples_give_same_bytes_at_another_time(tmp_path):
     write_hdf5_shard(tmp_path / "a.h5", samples(30), SHAPE)
     time.sleep(1.1)  # HDF5 can stamp objects with the second of their making

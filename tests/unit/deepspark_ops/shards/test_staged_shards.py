@@ -82,6 +82,7 @@ def test_with_little_room_a_single_shard_is_prefetched_and_old_shards_go(dataset
     assert sum(copies.has(shard.sha256) for shard in manifest.shards) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_readers", [1, 3])
 def test_an_epoch_of_few_mixed_shards_fetches_each_about_once(store, tmp_path, n_readers):
     """Readers take pieces in turns, as the workers of a host do."""

@@ -77,6 +77,7 @@ def test_a_missing_client_is_a_warning_with_the_package(run_dir: Path, monkeypat
     assert text.endswith('pip install "deepspark[mlflow]"')
 
 
+@pytest.mark.slow
 def test_a_client_that_hangs_is_ended_and_is_a_warning(run_dir: Path, stand_in, monkeypatch) -> None:
     clients: list[subprocess.Popen] = []
 

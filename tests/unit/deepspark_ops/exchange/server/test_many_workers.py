@@ -119,6 +119,7 @@ def test_a_request_in_a_tree_of_centers_costs_no_more_beside_hundreds_of_hosts(t
     assert all(seconds_of_2000[call] < 3.0 * few[call] for call in ("grant", "lease")), f"{few}, {seconds_of_2000}"
 
 
+@pytest.mark.slow
 def test_a_day_of_a_run_takes_no_more_memory_than_its_first_hours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

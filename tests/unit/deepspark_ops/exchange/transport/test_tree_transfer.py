@@ -79,6 +79,7 @@ class TimedLink(LocalLink):
 ROOT_S = 0.050
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step_s", [0.010, 0.055, 1.0])
 def test_tau_of_hosts_is_the_smallest_whose_exchange_with_the_root_costs_a_tenth(tmp_path: Path, step_s: float) -> None:
     order = np.random.default_rng(3).integers(0, 6, 500).tolist()

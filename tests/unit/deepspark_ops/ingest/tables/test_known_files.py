@@ -45,6 +45,7 @@ def require_as_new(tmp_path, **options) -> None:
     require_same_rows(tmp_path / "out", tmp_path / "whole", as_new, ("n_rejected",))
 
 
+@pytest.mark.slow
 def test_only_new_files_are_read_and_only_changed_ones_read_again(tmp_path, caplog):
     table = without_missing_values(a_table(400))
     names = write_files(tmp_path, table, [0, 100, 200, 300])
@@ -94,6 +95,7 @@ def test_a_removed_file_removes_its_rows_and_moved_rows_stay(tmp_path):
     require_as_new(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"label_column": "price,f0"}, {"split_column": "side"}], ids=str)
 def test_any_change_gives_the_rows_of_a_new_ingestion(tmp_path, options):
     rng = np.random.default_rng(len(str(options)))
