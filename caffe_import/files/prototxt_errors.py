@@ -259,6 +259,8 @@ def _explain_place(
             finding = f"{token.field_name}{where} belongs to {fork}, not to Caffe 1.0; not supported here"
             return source.error(token.start, finding, width=width, remedy=_fork_remedy(descriptor))
         finding = f'unknown field "{_word(token.field_name)}"{where}'
+        if token.field_name.isdecimal():
+            return source.error(token.start, finding, width=width, remedy=_DECIMAL_POINT)
         allowed = sorted(descriptor.fields_by_name)
         is_strange = _names_strange_layer(token, descriptor)
         remedy = OWN_LAYER if is_strange else _other_root(token, root) or _missing_brace(token, root_type)
@@ -279,6 +281,7 @@ def _explain_place(
     return source.error(token.start, finding, width=width, allowed=allowed, unknown_word=token.text)
 
 
+_DECIMAL_POINT = "a number has a decimal point, as 0.01, and no comma"
 _OLD_TYPES = caffe_pb2.V1LayerParameter.DESCRIPTOR.fields_by_name["type"].enum_type
 
 

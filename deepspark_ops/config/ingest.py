@@ -399,7 +399,7 @@ class IngestConfig(SourceConfig):
         if self.shards is not None and self.samples_per_shard != usual:
             msg = f"shards={self.shards}, samples_per_shard={self.samples_per_shard}: give one of them"
             raise ValueError(msg)
-        if self.output == self.source:
+        if self.output.resolve() == self.source.resolve():
             msg = f"output={self.output}: is the source, too; give another folder"
             raise ValueError(msg)
         if self.deduplicate_across and not self.deduplicate:

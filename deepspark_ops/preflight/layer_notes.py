@@ -8,15 +8,22 @@ from typing import Final
 from caffe_import.layers.batch_norm import BatchNormOptions
 from caffe_import.layers.dropout import DropoutOptions
 from caffe_import.layers.lrn import LRNOptions
-from caffe_import.net.layer_registry import Phase
+from caffe_import.net.layer_registry import Phase, registered_types
 from caffe_import.net.net_spec import LayerSpec
+from caffe_import.proto import caffe_pb2
 
 _COLOUR_CHANNELS: Final = 3
+_OTHER_READERS: Final = {
+    "convolution_param": ("Deconvolution", "DepthwiseConvolution", "Im2col"),
+    "relu_param": ("ReLU6",),
+    "softmax_param": ("SoftmaxWithLoss",),
+}
+"""Message of options -> types that read the message without having its name."""
 
 
 def layer_notes(layer: LayerSpec, phase: Phase) -> tuple[str, ...]:
     """Return the notes of a layer: first the notes of the layer type, then frequent oversights."""
-    notes = list(layer.definition.notes)
+    notes = [*layer.definition.notes, *ignored_options(layer.message)]
     if layer.definition.is_data:
         notes += _data_notes(layer)
     describe = _BY_TYPE.get(layer.type)
@@ -25,6 +32,18 @@ def layer_notes(layer: LayerSpec, phase: Phase) -> tuple[str, ...]:
     if phase == "TRAIN":
         notes += _rate_notes(layer)
     return tuple(notes)
+
+
+def ignored_options(layer: caffe_pb2.LayerParameter) -> list[str]:
+    """Return a note for each message of options that another layer type reads, such as data_param in ImageData."""
+    types = {name.lower(): name for name in registered_types()}
+    messages = [field.name for field, _ in layer.ListFields() if field.name.endswith("_param")]
+    owners = {message: types.get(message.removesuffix("_param").replace("_", "")) for message in messages}
+    return [
+        f"{message} is of layer type {owner}; Caffe ignores the message in {layer.type}"
+        for message, owner in owners.items()
+        if owner not in (None, layer.type) and layer.type not in _OTHER_READERS.get(message, ())
+    ]
 
 
 def _data_notes(layer: LayerSpec) -> list[str]:

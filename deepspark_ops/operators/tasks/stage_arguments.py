@@ -465,22 +465,24 @@ def _as_text(value: Any) -> Any:
     """Return a path, an Asset, or each of a list, as text, which is a template; another value unchanged."""
     if isinstance(value, list | tuple):
         return [_as_text(item) for item in value]
+    if _is_object_storage_path(value):  # in Airflow 3.1 a Path, too
+        return f"{value.protocol}://{value.path}"
     if isinstance(value, Path | StorePath):
         return str(value)
-    if isinstance(value, Asset):
-        return value.uri
-    return value.as_uri() if _is_object_storage_path(value) else value
+    return value.uri if isinstance(value, Asset) else value
 
 
 def _is_object_storage_path(value: Any) -> bool:
     """Return whether a value is an ``ObjectStoragePath``; the import of Airflow's class takes a third of a second."""
-    return hasattr(value, "as_uri") and hasattr(value, "conn_id")
+    return hasattr(value, "protocol") and hasattr(value, "storage_options")
 
 
 def _connections_of(values: Iterable[Any]) -> set[str]:
     """Return the Airflow connections of values that are an ``ObjectStoragePath``, or a list of them."""
     flat = [item for value in values for item in (value if isinstance(value, list | tuple) else [value])]
-    return {item.conn_id for item in flat if _is_object_storage_path(item) and item.conn_id}
+    stored = [item for item in flat if _is_object_storage_path(item)]
+    # Airflow 3.1 keeps the connection among the options.
+    return {getattr(item, "conn_id", None) or item.storage_options.get("conn_id") for item in stored} - {None}
 
 
 def _is_literal(value: Any) -> bool:

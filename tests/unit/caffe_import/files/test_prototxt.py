@@ -95,9 +95,14 @@ OWN_LAYER = "\n  add it as a layer of your own: docs/guides/own_layer.md"
             ':2:2: unknown field "convolutoin_param" in layer "c"\n',
             '\n  did you mean "convolution_param"?',
         ),
+        (
+            'layer { name: "r" relu_param { negative_slope: 0,1 } }',
+            ':1:50: unknown field "1" in relu_param of layer "r"\n',
+            "\n  a number has a decimal point, as 0.01, and no comma",
+        ),
         ("compile_net_state { }", ":1:1: compile_net_state in the net belongs to", "without it: remove it"),
     ],
-    ids=["V1 type", "strange layer", "misspelled", "net"],
+    ids=["V1 type", "strange layer", "misspelled", "decimal comma", "net"],
 )
 def test_fields_of_a_fork_are_refused_with_a_remedy(tmp_path: Path, text: str, finding: str, end: str) -> None:
     path = tmp_path / "net.prototxt"

@@ -119,6 +119,10 @@ BAD_INPUT = [
         "output=pictures: is the source, too; give another folder",
     ),
     (
+        ["ingest", "pictures", "--output", "{folder}/pictures"],
+        "output={folder}/pictures: is the source, too; give another folder",
+    ),
+    (
         ["ingest", "list.txt", "--output", "o", "--shard-format", "csv"],
         "shard_format='csv': Input should be 'lmdb' or 'hdf5'",
     ),
@@ -131,7 +135,7 @@ BAD_INPUT = [
 def test_bad_input_gives_one_message_and_exit_code_2(folder, jobs, arguments, message):
     (folder / "no_net.prototxt").write_text(SOLVER.replace('net: "net.prototxt"', ""))
     old_names = sorted(path.name for path in folder.iterdir())
-    result = invoke(*arguments)
+    result = invoke(*(argument.replace("{folder}", str(folder)) for argument in arguments))
     assert result.stderr == f"error: {message.format(folder=folder)}\n"
     assert result.stdout == ""
     assert result.exit_code == 2
@@ -385,7 +389,6 @@ def test_run_without_weights_starts_no_process(folder, jobs, command):
     assert result.stderr.startswith(f"error: run_dir={folder}/run: no snapshot in snapshots/; training has not")
 
 
-@pytest.mark.slow
 def test_a_run_in_place_of_its_bundle_is_refused_with_the_bundles_path(folder):
     arguments = ["predict", "run", "pictures", "--output", "p.parquet"]
     expected = f"error: {folder}/run: no manifest.json, so no complete bundle; "

@@ -1,8 +1,9 @@
 import pytest
 
-from caffe_import.files.prototxt import parse_net
+from caffe_import.files.prototxt import parse_net, read_net
 from caffe_import.net.net_spec import build_net_spec
-from deepspark_ops.preflight.layer_notes import layer_notes
+from deepspark_ops.preflight.layer_notes import ignored_options, layer_notes
+from tests.paths import FIXTURES
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 4 dim: 6 dim: 6 } } }'
 
@@ -80,3 +81,18 @@ def test_gray_data_have_no_order_of_channels():
 def test_what_is_said_in_the_file_is_no_trap():
     params = "param { lr_mult: 1 } param { lr_mult: 2 }"
     assert notes(single_layer("InnerProduct", "inner_product_param { num_output: 2 }", params)) == ""
+
+
+def test_options_of_another_layer_type_are_noted_as_ignored():
+    convolution = "convolution_param { num_output: 2 kernel_size: 3 }"
+    inner_product = notes(single_layer("InnerProduct", "inner_product_param { num_output: 2 }", convolution))
+    assert "convolution_param is of layer type Convolution; Caffe ignores the message in InnerProduct" in inner_product
+    assert "data_param is of layer type Data; Caffe ignores the message in ImageData" in notes(data(kind="ImageData"))
+
+
+@pytest.mark.parametrize("folder", ["layers", "nets"])
+def test_no_option_of_a_recorded_net_is_noted_as_ignored(folder):
+    """Caffe read the options of these nets, and their outputs were recorded."""
+    nets = [read_net(path) for path in sorted((FIXTURES / "caffe" / folder).rglob("*.prototxt"))]
+    assert len(nets) > 5
+    assert [note for net in nets for layer in net.layer for note in ignored_options(layer)] == []
