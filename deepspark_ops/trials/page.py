@@ -102,10 +102,11 @@ _COLUMNS: Final[tuple[_RankedColumn, ...]] = (
 
 
 def _best(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the best value of each column among the finished trials."""
+    """Return the best value of each column among the finished trials, without trials that stopped early."""
+    rows = [row for row in rows if row.status == "finished" and not row.early_stop]
     best_values = {}
     for name, value_of, is_greatest in _COLUMNS:
-        values = [value for row in rows if row.status == "finished" and (value := value_of(row)) is not None]
+        values = [value for row in rows if (value := value_of(row)) is not None]
         if len(values) > 1:
             best_values[name] = max(values) if is_greatest else min(values)
     return best_values
@@ -114,7 +115,7 @@ def _best(rows: Sequence[Row]) -> dict[str, float]:
 def _tiles(table: Table) -> list[dict[str, str]]:
     rows = [row for row in table.rows if row.status == "finished"]
     reached = [row for row in rows if row.seconds_to_target is not None]
-    target = share_text(table.target_accuracy)
+    target = share_text(table.target_accuracy).replace(" ", "\N{NO-BREAK SPACE}")
     tiles = []
     if best := _first(rows, lambda row: None if row.accuracy is None else -row.accuracy):
         tiles.append(("Best accuracy", share_text(best.accuracy), best.name))

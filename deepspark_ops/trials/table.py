@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from deepspark_ops.evaluate.tasks.metrics_head import MainFigure, MetricsReport
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
+from deepspark_ops.sizes import share_text, size_text
 from deepspark_ops.trials.course import Course, read_course, time_to
 from deepspark_ops.trials.plan import Plan, Trial
 from deepspark_ops.trials.standing import Standing, standing_of
@@ -109,21 +110,28 @@ class Table(_Frozen):
 
     def lines(self) -> list[str]:
         """Return the rows for a log, a line per trial, except for the reason of a failure."""
-        target = "" if self.target_accuracy is None else f" to {self.target_accuracy:.4g}"
         lines = []
         for row in self.rows:
             if row.same_runs:
                 lines.append(f"{row.name}: the same run: {'; '.join(row.same_runs)}")
-            if row.status == "failed":
-                lines.append(f"{row.name}: failed: {row.reason}")
-                continue
-            numbers = {
-                **_judged(row), f"seconds{target}": row.seconds_to_target, "images/s": row.images_per_s,
-                "bytes": row.moved_bytes,
-            }  # fmt: skip
             stopped = f" (stopped early: {row.early_stop})" if row.early_stop else ""
-            lines.append(f"{row.name}{stopped}: " + " ".join(f"{name}={value}" for name, value in numbers.items()))
+            outcome = f"failed: {row.reason}" if row.status == "failed" else ", ".join(self._figures(row))
+            lines.append(f"{row.name}{stopped}: {outcome}")
         return lines
+
+    def _figures(self, row: Row) -> Iterator[str]:
+        """Yield the figures of a trial for a log, except for figures that the trial lacks."""
+        if row.figure is not None:
+            yield f"{row.figure.label} {row.figure.text()}"
+        elif row.accuracy is not None:
+            yield f"accuracy {share_text(row.accuracy)}"
+        if self.target_accuracy is not None:
+            reached = "not reached" if row.seconds_to_target is None else f"after {row.seconds_to_target:.2f} s"
+            yield f"{share_text(self.target_accuracy)} {reached}"
+        if row.images_per_s is not None:
+            yield f"{row.images_per_s:,.0f} images/s"
+        if row.moved_bytes is not None:
+            yield f"{size_text(row.moved_bytes)} pushed and pulled"
 
     def to_csv(self) -> str:
         """Return a line per trial below a line of names; missing values are empty."""
@@ -140,11 +148,6 @@ class Table(_Frozen):
             values += [row.values.get(name) for name in varied]
             writer.writerow(["" if value is None else safe_cell(value) for value in values])
         return text.getvalue()
-
-
-def _judged(row: Row) -> dict[str, float | None]:
-    """Return the main figure of a row, by name."""
-    return {"accuracy": row.accuracy} if row.figure is None else {row.figure.name: row.figure.value}
 
 
 def safe_cell(value: Any) -> Any:

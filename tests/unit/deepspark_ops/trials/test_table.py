@@ -135,8 +135,13 @@ def test_a_trial_that_was_stopped_early_says_why_and_sets_no_target(folder: Path
     table = make_table(plan, courses)
     assert [(row.early_stop, row.stopped_at) for row in table.rows[:2]] == [("", None), ("<low>", 40)]
     assert table.target_accuracy == 0.95  # the last accuracy of the first trial; the second has 0.9
-    assert "stopped early: &lt;low&gt;" in render_page(table, courses, {})
-    assert "sync (stopped early: <low>): accuracy=0.85" in "\n".join(table.lines())
+    page = render_page(table, courses, {})
+    assert "stopped early: &lt;low&gt;" in page
+    assert 'class="number best"' not in page  # a trial that stopped early has moved the fewest bytes
+    assert table.lines()[:2] == [
+        "easgd: accuracy 95.0 %, 95.0 % after 6.00 s, 3.9 KiB pushed and pulled",
+        "sync (stopped early: <low>): accuracy 85.0 %, 95.0 % not reached, 1 B pushed and pulled",
+    ]
 
 
 def test_a_trial_of_several_combinations_is_a_row_with_their_names(folder: Path) -> None:
@@ -180,7 +185,7 @@ def test_trials_of_a_regression_are_compared_by_its_own_figure_the_lowest_first(
     assert values == [pytest.approx(0.5 / 2**0.5), pytest.approx(0.25 / 2**0.5), None, None]
     assert [row.accuracy for row in table.rows] == [None] * 4
     assert Table.model_validate_json(table.to_json()) == table
-    assert "rmse=0.17677" in table.lines()[1]
+    assert table.lines()[1].startswith("sync: RMSE 0.1768, ")
     cells = list(csv.DictReader(io.StringIO(table.to_csv())))
     assert [line["rmse"][:6] for line in cells] == ["0.3535", "0.1767", "", ""]
     page = render_page(table, courses, {})
