@@ -80,7 +80,8 @@ def adds_up_in_float32(dtype: tf.DType, device: str) -> bool:
     with tf.device(device):
         # Arguments, since TensorFlow computes what follows from constants on the CPU.
         values = [[tf.random.stateless_uniform(shape, (1, 2)) for shape in shapes] for _, shapes in _PROBES]
-        errors = tf.function(_errors)(tf.nest.map_structure(lambda value: tf.cast(value, dtype), values))
+        rounded = tf.nest.map_structure(lambda value: tf.cast(value, dtype), values)
+        errors = tf.function(_errors, autograph=False)(rounded)
     return max(map(float, errors)) <= _PROBE_BOUND * rounding
 
 
