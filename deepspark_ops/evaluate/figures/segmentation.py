@@ -123,11 +123,14 @@ class SegmentationSum:
                 msg += f", and ignore_label {self._ignore_label}"
             raise DataError(msg)
         true_pixels, answered_pixels = classes[counted], answer[counted]
-        of_each = (true_pixels, answered_pixels, true_pixels[true_pixels == answered_pixels])
-        self._counts += [np.bincount(pixel_classes, minlength=self._n_classes) for pixel_classes in of_each]
         if self._confusion.size:
             pairs = true_pixels * self._n_classes + answered_pixels
-            self._confusion += np.bincount(pairs, minlength=self._n_classes**2).reshape(self._confusion.shape)
+            matrix = np.bincount(pairs, minlength=self._n_classes**2).reshape(self._confusion.shape)
+            self._confusion += matrix
+            self._counts += [matrix.sum(axis=1), matrix.sum(axis=0), matrix.diagonal()]
+        else:
+            of_each = (true_pixels, answered_pixels, true_pixels[true_pixels == answered_pixels])
+            self._counts += [np.bincount(pixel_classes, minlength=self._n_classes) for pixel_classes in of_each]
         self._n_samples += n
         self._n_ignored += int(counted.size - np.count_nonzero(counted))
         pixels = np.count_nonzero(counted, axis=1)
