@@ -103,10 +103,10 @@ def draw_faults(
 
 @dataclass
 class InjectedFault:
-    """A fault that was done, and when the run went on.
+    """A fault that the run got, and the times of the recovery.
 
     Attributes:
-        fault: It.
+        fault: The fault of the schedule.
         begun, ended: Seconds, ``time.monotonic``.
         worker_s: From the end of the fault to the next exchange of the worker that it hit; None for the server's.
         clock_s: From the end of the fault, to the next step that the server counts.
