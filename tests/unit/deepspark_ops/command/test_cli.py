@@ -311,7 +311,7 @@ def test_compare_trains_all_combinations_of_its_lists_and_prints_their_rows(fold
     assert [row.partition(": ")[0] for row in rows] == [
         f"{s}, {n} workers" for s in ("easgd", "downpour") for n in (2, 4)
     ]
-    assert "accuracy=0.875" in rows[0]
+    assert rows[0] == "easgd, 2 workers: accuracy 87.5 %"
     assert rows[2] == "downpour, 2 workers: failed: no slot"
     assert report == f"report={folder}/runs/c/evaluation/report.html"
     assert (result.exit_code, (folder / "runs/c/evaluation/report.html").is_file()) == (0, True)
