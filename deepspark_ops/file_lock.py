@@ -39,19 +39,35 @@ def locked_folder(folder: Path) -> Iterator[bool]:
 def held_lock(path: Path, timeout_s: float, busy: DeepSparkError) -> Iterator[None]:
     """Hold a file's lock: a single process at a time, across machines with the same folder.
 
-    The lock ends with the process.
+    The lock ends with the process. The holder may remove the file.
 
     Raises:
         DeepSparkError: ``busy``, if the lock was not free in ``timeout_s``.
     """
     deadline = time.monotonic() + timeout_s
-    with path.open("a") as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise busy from None
-                time.sleep(_POLL_S)
-        yield
+    while True:
+        with path.open("a") as handle:
+            _await_lock(handle.fileno(), deadline, busy)
+            # Another process opens a new file at the path if the last holder has removed this file.
+            if _is_at(path, handle.fileno()):
+                yield
+                return
+
+
+def _await_lock(handle: int, deadline: float, busy: DeepSparkError) -> None:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise busy from None
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
