@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final
 
 from caffe_import.layers.batch_norm import BatchNormOptions
@@ -36,14 +37,19 @@ def layer_notes(layer: LayerSpec, phase: Phase) -> tuple[str, ...]:
 
 def ignored_options(layer: caffe_pb2.LayerParameter) -> list[str]:
     """Return a note for each message of options that another layer type reads, such as data_param in ImageData."""
-    types = {name.lower(): name for name in registered_types()}
     messages = [field.name for field, _ in layer.ListFields() if field.name.endswith("_param")]
-    owners = {message: types.get(message.removesuffix("_param").replace("_", "")) for message in messages}
+    owners = {message: _types_by_message().get(message.replace("_", "")) for message in messages}
     return [
         f"{message} is of layer type {owner}; Caffe ignores the message in {layer.type}"
         for message, owner in owners.items()
         if owner not in (None, layer.type) and layer.type not in _OTHER_READERS.get(message, ())
     ]
+
+
+@cache
+def _types_by_message() -> Mapping[str, str]:
+    """Return the name of a type's message without underscores, such as hdf5dataparam -> type."""
+    return {f"{name.lower()}param": name for name in registered_types()}
 
 
 def _data_notes(layer: LayerSpec) -> list[str]:

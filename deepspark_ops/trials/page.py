@@ -102,11 +102,10 @@ _COLUMNS: Final[tuple[_RankedColumn, ...]] = (
 
 
 def _best(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the best value of each column among the finished trials, without trials that stopped early."""
-    rows = [row for row in rows if row.status == "finished" and not row.early_stop]
+    """Return the best value of each column among the complete trials."""
     best_values = {}
     for name, value_of, is_greatest in _COLUMNS:
-        values = [value for row in rows if (value := value_of(row)) is not None]
+        values = [value for row in rows if row.is_complete and (value := value_of(row)) is not None]
         if len(values) > 1:
             best_values[name] = max(values) if is_greatest else min(values)
     return best_values

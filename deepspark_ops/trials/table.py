@@ -82,6 +82,11 @@ class Row(_Frozen):
     early_stop: str = ""
     stopped_at: int | None = None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the trial finished, and did not stop early."""
+        return self.status == "finished" and not self.early_stop
+
 
 class Table(_Frozen):
     """A whole comparison.
