@@ -133,12 +133,15 @@ def first_times(tests: Iterator[tuple[float, float]], targets: Sequence[float], 
 
 
 def script_tests(process: subprocess.Popen[str]) -> Iterator[tuple[float, float]]:
-    """Yield the printed tests of a script."""
+    """Yield the printed tests of a script, at least one."""
     assert process.stdout is not None
+    line = None
     for line in process.stdout:
-        if line.startswith("{"):  # libraries print, too
-            test = json.loads(line)
-            yield test["time"], test["accuracy"]
+        test = json.loads(line)
+        yield test["time"], test["accuracy"]
+    if line is None:
+        msg = f"{process.args} printed no test"
+        raise ChildProcessError(msg)
 
 
 def run_tests(process: subprocess.Popen[str], events: Path) -> Iterator[tuple[float, float]]:
@@ -179,11 +182,13 @@ def seconds_to(name: str, contender: str, dataset: Path, folder: Path) -> list[f
     try:
         tests = script_tests(process) if contender in PEERS else run_tests(process, run / "events.jsonl")
         times = first_times(tests, course.targets, started)
+        if None in times:
+            subprocess.CompletedProcess(command, process.wait(60)).check_returncode()
+    except (ChildProcessError, subprocess.CalledProcessError) as error:
+        error.add_note((folder / "log").read_text()[-2000:])
+        raise
     finally:
         end(process)
-    if process.returncode not in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and None in times:
-        msg = f"{contender} on {name} ended with code {process.returncode}: {(folder / 'log').read_text()[-2000:]}"
-        raise RuntimeError(msg)
     return times
 
 

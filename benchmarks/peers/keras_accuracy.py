@@ -11,6 +11,7 @@ import keras_step
 import numpy as np
 import tensorflow as tf
 from keras_step import keras
+from serve import say
 
 FOLDER: Path = keras_step.FOLDER
 
@@ -34,7 +35,7 @@ class Report(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         clock, score = (epoch + 1) * self._interval, float((logs or {})["val_accuracy"])
-        print(json.dumps({"clock": clock, "accuracy": score, "time": time.time()}), flush=True)
+        say({"clock": clock, "accuracy": score, "time": time.time()})
 
 
 def samples(split: str, plan: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:

@@ -32,16 +32,17 @@ def serve(runs: Mapping[str, Run], facts: Mapping[str, Any], begin: Callable[[],
     first_loss = begin()
     for run in runs.values():
         run(1)
-    _say({**facts, "first_loss": first_loss})
+    say({**facts, "first_loss": first_loss})
     for line in sys.stdin:
         kind, n_steps = line.split()
         start, cpu_start = time.perf_counter(), time.process_time()
         runs[kind](int(n_steps))
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        _say({"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak})
+        say({"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak})
 
 
-def _say(values: Mapping[str, Any]) -> None:
+def say(values: Mapping[str, Any]) -> None:
+    """Write a line of JSON to the driver."""
     _ANSWERS.write(json.dumps(values) + "\n")
     _ANSWERS.flush()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from serve import say
 from torch.utils.data import DataLoader, TensorDataset
 from torch_step import Net, load_weights
 
@@ -48,7 +49,7 @@ def main(folder: Path, variant: str, n_threads: int) -> None:
         net.train()(images.contiguous(memory_format=layout), labels).backward()
         solver.step()
         if clock % plan["test_interval"] == 0:
-            print(json.dumps({"clock": clock, "accuracy": accuracy(net, tests), "time": time.time()}), flush=True)
+            say({"clock": clock, "accuracy": accuracy(net, tests), "time": time.time()})
 
 
 @torch.inference_mode()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 from deepspark_ops.events import append_event, make_event
 
@@ -32,11 +33,29 @@ def test_the_best_of_both_sides_is_compared(script: ModuleType) -> None:
     assert script.best_ratio({"ours 1": 20.0, "torch": None}) is None
 
 
-def test_tests_of_a_script_and_of_a_run_are_read(script: ModuleType, tmp_path: Path) -> None:
-    lines = "".join(json.dumps({"clock": k, "accuracy": k / 10, "time": 100.0 + k}) + "\n" for k in (1, 2))
-    with subprocess.Popen([sys.executable, "-c", f"print({lines!r})"], stdout=subprocess.PIPE, text=True) as process:
-        read = script.script_tests(process)
-        assert [next(read), next(read)] == [(101.0, 0.1), (102.0, 0.2)]
+PEERS = Path(__file__).parents[3] / "benchmarks" / "peers"
+
+
+def script_that(code: str) -> subprocess.Popen[str]:
+    """Start a script that may import the peers' modules."""
+    environment = {"PYTHONPATH": str(PEERS)}
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_tests_of_a_script_are_read_beside_lines_of_libraries(script: ModuleType) -> None:
+    lines = [{"clock": k, "accuracy": k / 10, "time": 100.0 + k} for k in (1, 2)]
+    with script_that(f"from serve import say; print('{{a library'); [say(line) for line in {lines}]") as process:
+        assert list(script.script_tests(process)) == [(101.0, 0.1), (102.0, 0.2)]
+
+
+def test_a_script_without_a_test_is_an_error(script: ModuleType) -> None:
+    with script_that("print()") as process:
+        process.stdout.readline()
+        with pytest.raises(ChildProcessError, match="printed no test"):
+            list(script.script_tests(process))
+
+
+def test_tests_of_a_run_are_read(script: ModuleType, tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     first, second = (make_event("evaluation", clock=k, test_net=0, accuracy=k / 10) for k in (5, 6))
     append_event(events, first)
