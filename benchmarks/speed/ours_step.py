@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +16,7 @@ from benchmarks.speed.nets import NETS, build, feeds, forward_net, read_message,
 from caffe_import.files.prototxt import parse_solver  # noqa: E402
 from caffe_import.net.initial_vector import initial_vector  # noqa: E402
 from caffe_import.solver.solver_spec import solver_spec  # noqa: E402
-from caffe_import.tf_graph.predict import compile_fixed_forward  # noqa: E402
+from caffe_import.tf_graph.predict import FixedForward, compile_fixed_forward  # noqa: E402
 from caffe_import.tf_graph.train_step import compile_training  # noqa: E402
 from deepspark_ops.processes.ahead import mapped_ahead  # noqa: E402
 from deepspark_ops.processes.batch_passes import passes_at_once  # noqa: E402
@@ -30,9 +31,13 @@ def main(name: str, n_threads: int) -> None:
     spec = build(net, read_message(net))
     function = compile_training(spec, solver_spec(parse_solver(SOLVER)), n_threads=n_threads)
     scores_of = forward_net(net, spec)
-    first = initial_vector(scores_of, seed=1)
-    first[first == 0] = 0.01  # biases as of a trained net: TensorFlow leaves out the addition of zeros
-    passes = compile_fixed_forward(scores_of, first, n_threads=n_threads, outputs=[scores_blob(spec)])
+
+    @cache
+    def passes() -> FixedForward:
+        first = initial_vector(scores_of, seed=1)
+        first[first == 0] = 0.01  # biases as of a trained net: TensorFlow leaves out the addition of zeros
+        return compile_fixed_forward(scores_of, first, n_threads=n_threads, outputs=[scores_blob(spec)])
+
     n_at_once = passes_at_once(scores_of.blob_shapes.values(), n_threads, is_host=True)
     state = function.initial_state(initial_vector(spec, seed=1))
     fed = feeds(net, spec)
@@ -58,7 +63,7 @@ def main(name: str, n_threads: int) -> None:
     def forward(n_steps: int) -> None:
         """Compute batches as ``deepspark evaluate`` does, several at a time where a pass leaves cores idle."""
         batches = ({blob: values[k % net.n_batches] for blob, values in fed.items()} for k in range(n_steps))
-        for _ in mapped_ahead(batches, passes, n_threads=n_at_once):
+        for _ in mapped_ahead(batches, passes(), n_threads=n_at_once):
             pass
 
     n_weights = sum(entry.size for entry in spec.params.entries if entry.kind == "weight")

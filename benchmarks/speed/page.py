@@ -130,7 +130,7 @@ def table(results: Mapping[str, Any]) -> str:
         "Samples per second of all processes together, medians of interleaved blocks. Ratio: ours by the best peer,",
         "bold below its bar (step 1.4 with two processes, 1.2 with one; forward pass 1.2). By floor: time by the time",
         "of the net's convolutions and products alone, and of the memory that a step must read and write. MiB: most",
-        "memory held.",
+        "memory held by steps.",
         "",
         *HEAD,
         *(line for name, result in ordered.items() for line in rows(name, result)),

@@ -50,12 +50,10 @@ class Block:
     Attributes:
         seconds: Of the slowest process.
         cpu_seconds: Of all processes.
-        peak_mib: Peak memory of all processes.
     """
 
     seconds: float
     cpu_seconds: float
-    peak_mib: float
 
 
 @dataclass
@@ -69,7 +67,7 @@ class Team:
         log: Standard error of the processes.
         environment: Variables beside this process's environment.
         first_core: Index of the first process's core; teams of one thread start faster on different cores.
-        facts: First answer of a process, and the seconds until all were ready.
+        facts: First answer of a process, the peak memory of all, and the seconds until all were ready.
     """
 
     name: str
@@ -113,7 +111,8 @@ class Team:
     def wait_ready(self) -> None:
         """Wait until every process has warmed up."""
         answers = [self._answer(process, READY_S) for process in self._processes]
-        self.facts = {**answers[0], "ready_s": time.monotonic() - self._started}
+        peak_mib = sum(answer["peak_mib"] for answer in answers)
+        self.facts = {**answers[0], "peak_mib": peak_mib, "ready_s": time.monotonic() - self._started}
 
     def block(self, kind: str, n_steps: int) -> Block:
         """Have every process do ``n_steps`` at once."""
@@ -126,7 +125,6 @@ class Team:
         return Block(
             max(answer["seconds"] for answer in answers),
             sum(answer["cpu_seconds"] for answer in answers),
-            sum(answer["peak_mib"] for answer in answers),
         )
 
     def _answer(self, process: subprocess.Popen[str], limit_s: float) -> dict[str, Any]:
@@ -188,7 +186,6 @@ def summary(
             "samples_per_cpu_s": median(n_samples / block.cpu_seconds for block in timed),
             "rounds": [round(n_samples / block.seconds, 2) for block in timed],
         }
-    result["peak_mib"] = max(block.peak_mib for timed in blocks.values() for block in timed)
     return result
 
 

@@ -21,7 +21,7 @@ from tests.paths import ROOT
 CONTENDER = """
 import json, sys, time
 name, diary, plan = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-print(json.dumps({"n_weights": 3, "first_loss": 0.5}), flush=True)
+print(json.dumps({"n_weights": 3, "first_loss": 0.5, "peak_mib": 10}), flush=True)
 for line in sys.stdin:
     kind, n_steps = line.split()
     with open(diary, "a") as file:
@@ -30,7 +30,7 @@ for line in sys.stdin:
     with open(diary, "a") as file:
         file.write(f"{time.monotonic()} {name} {kind} {n_steps} end\\n")
     seconds = plan[kind].pop(0) * int(n_steps)
-    print(json.dumps({"seconds": seconds, "cpu_seconds": 2 * seconds, "peak_mib": 10}), flush=True)
+    print(json.dumps({"seconds": seconds, "cpu_seconds": 2 * seconds}), flush=True)
 """
 
 Make = Callable[..., Team]
