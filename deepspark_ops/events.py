@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from caffe_import.files.regular_file import open_regular
+from caffe_import.file_access.regular_file import open_regular
 
 _LOG = logging.getLogger(__name__)
 EVENT_VERSION = 1

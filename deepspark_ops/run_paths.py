@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from caffe_import.files.whole_file import sync_file, sync_folder
+from caffe_import.file_access.whole_file import sync_file, sync_folder
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.stores.writing import write_text as write_text_whole
 from deepspark_ops.stores.writing import written_whole as write_whole

@@ -80,7 +80,7 @@ def _no_database_left_open() -> Iterator[None]:
 def _no_limit_left_set() -> Iterator[None]:
     """Reset the process-wide limits on a net's files and modules after each test."""
     yield
-    if roots := sys.modules.get("caffe_import.files.allowed_roots"):
+    if roots := sys.modules.get("caffe_import.file_access.allowed_roots"):
         roots.use_allowed_roots(None)
     if layers := sys.modules.get("caffe_import.net.python_layers"):
         layers.allow_python_modules(())

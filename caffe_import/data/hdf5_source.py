@@ -14,10 +14,10 @@ import numpy as np
 
 from caffe_import.data.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
-from caffe_import.files.allowed_roots import check_named_path, is_refused, may_quote
+from caffe_import.file_access.allowed_roots import check_named_path, is_refused, may_quote
+from caffe_import.file_access.text_file import listed_files, read_text_file
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.hdf5_file import data_set, open_hdf5
-from caffe_import.files.text_file import listed_files, read_text_file
 from caffe_import.net.layer_registry import Shape
 
 

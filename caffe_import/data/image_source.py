@@ -14,11 +14,11 @@ import numpy as np
 
 from caffe_import.data.sample_source import Column, check_range, column_of
 from caffe_import.errors import DataSourceError
-from caffe_import.files.allowed_roots import check_named_path, may_quote
+from caffe_import.file_access.allowed_roots import check_named_path, may_quote
+from caffe_import.file_access.regular_file import IMAGE_BYTES, regular_bytes
+from caffe_import.file_access.relative_paths import listed_path
+from caffe_import.file_access.text_file import read_text_file
 from caffe_import.files.datum import Image, decode_image, resize_image
-from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
-from caffe_import.files.relative_paths import listed_path
-from caffe_import.files.text_file import read_text_file
 from caffe_import.net.layer_registry import Shape
 
 

@@ -12,7 +12,7 @@ from caffe_import.data.leveldb_source import LeveldbSource
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.data.sample_source import SampleSource
 from caffe_import.errors import DataSourceError, NetError
-from caffe_import.files.allowed_roots import check_named_path
+from caffe_import.file_access.allowed_roots import check_named_path
 from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caffe_import.errors import DataSourceError
+from caffe_import.file_access.regular_file import open_regular, regular_bytes, regular_text
 from caffe_import.files.crc32c import masked_crc32c
-from caffe_import.files.regular_file import open_regular, regular_bytes, regular_text
 
 _LOG_BLOCK_BYTES = 32_768
 _LOG_HEADER_BYTES = 7

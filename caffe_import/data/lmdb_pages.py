@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from caffe_import.errors import DataSourceError
-from caffe_import.files.regular_file import regular_path
+from caffe_import.file_access.regular_file import regular_path
 
 TOUCHED_UP_TO_BYTES = 2**30
 """Of larger databases the keys are walked alone: touching every record would read most of the file."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from caffe_import.data.sample_source import image_shapes
 from caffe_import.errors import DataSourceError, NetError
-from caffe_import.files.allowed_roots import check_named_path
+from caffe_import.file_access.allowed_roots import check_named_path
 from caffe_import.files.mean_file import read_mean
 from caffe_import.net.layer_registry import Phase, Shape
 from caffe_import.proto import caffe_pb2

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from caffe_import.data.transform import TransformOptions, transform_options
 from caffe_import.data.window_file import Window, WindowFile, read_window_file
 from caffe_import.errors import DataSourceError, NetError
-from caffe_import.files.allowed_roots import check_named_path
+from caffe_import.file_access.allowed_roots import check_named_path
+from caffe_import.file_access.regular_file import IMAGE_BYTES, regular_bytes
+from caffe_import.file_access.relative_paths import listed_path
 from caffe_import.files.datum import Image, decode_image, resize_image
-from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
-from caffe_import.files.relative_paths import listed_path
 from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 

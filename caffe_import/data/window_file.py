@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caffe_import.errors import DataSourceError
-from caffe_import.files.allowed_roots import check_named_path, may_quote
-from caffe_import.files.text_file import read_text_file
+from caffe_import.file_access.allowed_roots import check_named_path, may_quote
+from caffe_import.file_access.text_file import read_text_file
 
 _COLOUR_CHANNELS = 3
 

@@ -27,7 +27,7 @@ from typing import Final
 from caffe_import.devices.compute_plan import Placement
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError, did_you_mean
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from caffe_import.layers.inner_product import InnerProductOptions
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 

@@ -13,8 +13,8 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from caffe_import.errors import CaffeImportError, WeightsError
+from caffe_import.file_access.regular_file import open_regular, regular_bytes
 from caffe_import.files.hdf5_file import open_hdf5
-from caffe_import.files.regular_file import open_regular, regular_bytes
 from caffe_import.net.layer_registry import Shape
 
 _M = TypeVar("_M", bound=Message)

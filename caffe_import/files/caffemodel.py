@@ -15,9 +15,9 @@ import h5py
 import numpy as np
 
 from caffe_import.errors import WeightsError
+from caffe_import.file_access.whole_file import write_whole
 from caffe_import.files.binary_file import MAX_BYTES, float_dataset, is_hdf5, opened_hdf5, read_message
 from caffe_import.files.blob_proto import FloatArray, array_from_blob, blob_from_array, has_shape, varint
-from caffe_import.files.whole_file import write_whole
 from caffe_import.net.layer_registry import BlobSpec, Shape
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.net.param_layout import Vector

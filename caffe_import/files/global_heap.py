@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from caffe_import.files.regular_file import regular_handle
+from caffe_import.file_access.regular_file import regular_handle
 
 SIGNATURE: Final = b"GCOL"
 _END_OF_FILES: Final = 2**63

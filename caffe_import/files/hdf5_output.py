@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import NetError
-from caffe_import.files.allowed_roots import check_named_path
-from caffe_import.files.whole_file import write_whole
+from caffe_import.file_access.allowed_roots import check_named_path
+from caffe_import.file_access.whole_file import write_whole
 from caffe_import.net.net_spec import NetSpec
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from caffe_import.errors import WeightsError
+from caffe_import.file_access.whole_file import write_whole
 from caffe_import.files.binary_file import read_message
 from caffe_import.files.blob_proto import FloatArray, array_from_blob
-from caffe_import.files.whole_file import write_whole
 from caffe_import.proto import caffe_pb2
 
 _FILE_KIND = "a mean.binaryproto"

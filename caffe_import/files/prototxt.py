@@ -16,7 +16,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from caffe_import.errors import NetError, PrototxtError
-from caffe_import.files.allowed_roots import may_quote
+from caffe_import.file_access.allowed_roots import may_quote
+from caffe_import.file_access.regular_file import open_regular, regular_bytes
 from caffe_import.files.prototxt_errors import (
     PrototxtText,
     check_strings,
@@ -25,7 +26,6 @@ from caffe_import.files.prototxt_errors import (
     missing_field_error,
     without_words,
 )
-from caffe_import.files.regular_file import open_regular, regular_bytes
 from caffe_import.files.upgrade import NetForm, net_form, solver_upgrades, upgrade_net, upgrade_solver
 from caffe_import.proto import caffe_pb2, is_repeated
 

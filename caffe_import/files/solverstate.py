@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import WeightsError
+from caffe_import.file_access.whole_file import write_whole
 from caffe_import.files.binary_file import float_dataset, is_hdf5, opened_hdf5, read_message
 from caffe_import.files.blob_proto import FloatArray, array_from_blob, blob_from_array, has_shape
 from caffe_import.files.hdf5_file import data_set
-from caffe_import.files.whole_file import write_whole
 from caffe_import.net.param_layout import ParamLayout
 from caffe_import.proto import caffe_pb2
 

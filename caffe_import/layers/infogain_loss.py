@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.files.allowed_roots import check_named_path
+from caffe_import.file_access.allowed_roots import check_named_path
 from caffe_import.files.binary_file import read_message
 from caffe_import.files.blob_proto import array_from_blob
 from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.regular_file import regular_path, regular_text
+from caffe_import.file_access.regular_file import regular_path, regular_text
 from caffe_import.parity.findings import Findings
 from caffe_import.parity.setting import PLAIN_SETTING, Setting
 

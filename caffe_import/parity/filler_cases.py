@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.file_access.regular_file import regular_text
 from caffe_import.files.prototxt import read_net
-from caffe_import.files.regular_file import regular_text
 from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.parity.case import Case, load_archive

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.file_access.regular_file import regular_bytes, regular_path
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
-from caffe_import.files.regular_file import regular_bytes, regular_path
 from caffe_import.files.solverstate import (
     SolverState,
     history_blobs,

@@ -7,8 +7,8 @@ from pathlib import Path
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
+from caffe_import.file_access.regular_file import regular_text
 from caffe_import.files.prototxt import format_message, read_net, read_solver
-from caffe_import.files.regular_file import regular_text
 from caffe_import.parity.case import Case
 from caffe_import.parity.findings import Findings
 from caffe_import.proto import caffe_pb2

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from caffe_import.errors import PrototxtError
+from caffe_import.file_access.relative_paths import find_relative
 from caffe_import.files.prototxt import merge_solver, read_net, read_solver, read_text
 from caffe_import.files.prototxt_errors import solver_field_error
-from caffe_import.files.relative_paths import find_relative
 from caffe_import.files.upgrade import upgrade_net
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.solver_spec import SolverSpec, solver_spec

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 
 from caffe_import.errors import NetError
+from caffe_import.file_access.relative_paths import find_relative
 from caffe_import.files.prototxt import read_text
 from caffe_import.files.prototxt_scan import Block, Scan, layer_of, line_and_column, scan_prototxt
-from caffe_import.files.relative_paths import find_relative
 from caffe_import.net.blob_memory import overwritten_blobs
 from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import NetSpec

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from caffe_import.file_access.whole_file import write_text_whole
 from caffe_import.files.prototxt import (
     format_message,
     read_net,
@@ -18,7 +19,6 @@ from caffe_import.files.prototxt import (
     read_text,
 )
 from caffe_import.files.prototxt_scan import scan_prototxt
-from caffe_import.files.whole_file import write_text_whole
 from caffe_import.proto import caffe_pb2
 from caffe_import.surgery.weights_message import read_weights_and_form, write_weights
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import h5py
 
 from caffe_import.errors import NetError, WeightsError
+from caffe_import.file_access.whole_file import write_whole
 from caffe_import.files.binary_file import MAX_BYTES, is_hdf5, read_message
 from caffe_import.files.blob_proto import array_from_blob, blob_from_array, check_shape, shape_of_blob
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.upgrade import NetForm, net_form, upgrade_net
-from caffe_import.files.whole_file import write_whole
 from caffe_import.proto import caffe_pb2
 
 _FILE_KIND = "a .caffemodel or .caffemodel.h5"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.allowed_roots import allowed_roots_used
+from caffe_import.file_access.allowed_roots import allowed_roots_used
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.api import stages
 from deepspark_ops.config.base import parse_config

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 
 _FOLDER: Final = Path("examples", "digits")
 _PACKAGE: Final = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.config.commands.doctor import DoctorConfig
 from deepspark_ops.processes.job_log import JobLog
 from deepspark_ops.processes.spark_submit import job_variables, popen_arguments

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from caffe_import.extras import EXTRAS
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.devices.host_gpus import gpu_names, host_gpus
 from deepspark_ops.devices.memory_there import host_memory_bytes

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from caffe_import.files.regular_file import open_regular
+from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.driver_files.file_calls import PIECE_BYTES, FileServerAddress
 from deepspark_ops.driver_files.uploads import UploadPiece
 from deepspark_ops.exchange.transport import wire

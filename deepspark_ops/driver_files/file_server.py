@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from caffe_import.files.regular_file import regular_handle
+from caffe_import.file_access.regular_file import regular_handle
 from deepspark_ops.driver_files.file_calls import PIECE_BYTES, FileServerAddress
 from deepspark_ops.driver_files.uploads import END_OF_FILES, UploadPiece, Uploads
 from deepspark_ops.errors import ProtocolError

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from caffe_import.files.regular_file import open_regular
-from caffe_import.files.whole_file import sync_file, sync_folder
+from caffe_import.file_access.regular_file import open_regular
+from caffe_import.file_access.whole_file import sync_file, sync_folder
 from deepspark_ops.errors import ProtocolError
 
 _TOKEN: Final = re.compile("[0-9a-f]{16}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics, upgraded
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics

@@ -41,8 +41,8 @@ from deepspark_ops.run_label.label import RunLabel, read_label
 from deepspark_ops.run_label.names import TRAINING, default_name
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.curves import read_curves
+from deepspark_ops.shards.files.picture_archive import EncodedPicture
 from deepspark_ops.shards.manifest import sha256_of_file
-from deepspark_ops.shards.picture_archive import EncodedPicture
 from deepspark_ops.shards.thumbnail import (
     SMALL_PIXELS,
     Picture,

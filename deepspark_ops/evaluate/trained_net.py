@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from caffe_import.errors import WeightsError
+from caffe_import.file_access.regular_file import regular_bytes
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
-from caffe_import.files.regular_file import regular_bytes
 from caffe_import.net.batch_size import BuildNet, net_in_batches, set_batch_size
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector

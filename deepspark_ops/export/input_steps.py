@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from caffe_import.data.transform import TransformOptions
+from caffe_import.file_access.regular_file import regular_bytes
 from caffe_import.files.mean_file import read_mean
-from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import FEATURES_NAME, MEAN_NAME, InputContract
 from deepspark_ops.shards.table_columns import TableColumns

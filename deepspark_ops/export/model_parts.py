@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.data.transform import TransformOptions, cut_to_one_size
-from caffe_import.files.text_file import read_text_file
+from caffe_import.file_access.text_file import read_text_file
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector

@@ -40,6 +40,8 @@ from deepspark_ops.ingest.versions.kept_versions import (
 )
 from deepspark_ops.ingest.versions.stored_shard import StoredImages, StoredShard, files_of, link_files
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.shards.files.row_records import rows_path
+from deepspark_ops.shards.files.shard_records import ShardRecords, read_records, records_path
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
     DatasetRoot,
@@ -54,9 +56,7 @@ from deepspark_ops.shards.manifest import (
     write_root,
 )
 from deepspark_ops.shards.preprocessing import joint_range
-from deepspark_ops.shards.reader import verify
-from deepspark_ops.shards.row_records import rows_path
-from deepspark_ops.shards.shard_records import ShardRecords, read_records, records_path
+from deepspark_ops.shards.verification import verify
 from deepspark_ops.stores.store_path import DataPath
 
 REJECTED_NAME = "rejected.jsonl"

@@ -16,10 +16,10 @@ import numpy as np
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.files.picture_archive import EncodedPicture, write_pictures
+from deepspark_ops.shards.files.shard_records import read_records
 from deepspark_ops.shards.manifest import DatasetManifest, read_manifest, shard_folder
-from deepspark_ops.shards.picture_archive import EncodedPicture, write_pictures
 from deepspark_ops.shards.reader import open_dataset
-from deepspark_ops.shards.shard_records import read_records
 from deepspark_ops.shards.thumbnail import Picture, encoded, shrunk, to_picture
 from deepspark_ops.stores.store_path import DataPath
 

@@ -24,7 +24,7 @@ from deepspark_ops.ingest.recipe import Recipe, make_recipe
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.shard_task import ShardResult
 from deepspark_ops.ingest.sources.registry import with_own_splits
-from deepspark_ops.shards.shard_records import LOOK_COLUMNS, read_records, records_path
+from deepspark_ops.shards.files.shard_records import LOOK_COLUMNS, read_records, records_path
 
 DRY_RUN_VERSION: Final = 1
 SAMPLED_IMAGES: Final = 500

@@ -35,10 +35,10 @@ from deepspark_ops.ingest.sources.registry import index_source
 from deepspark_ops.ingest.versions.base import Base, labels_stay
 from deepspark_ops.ingest.versions.changes import Change, find_image_changes
 from deepspark_ops.ingest.versions.stored_shard import StoredShard
-from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
+from deepspark_ops.shards.files.lmdb_shard import MAX_SHARD_BYTES
+from deepspark_ops.shards.files.shard_records import ShardRecords
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 from deepspark_ops.shards.preprocessing import PixelSteps
-from deepspark_ops.shards.shard_records import ShardRecords
 from deepspark_ops.stores.store_path import DataPath
 
 _PEEK_RECORDS = 100

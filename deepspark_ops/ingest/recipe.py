@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from caffe_import.files.text_file import read_text_file, text_lines
+from caffe_import.file_access.text_file import read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text, split_member

@@ -27,12 +27,12 @@ from deepspark_ops.ingest.images.record_blocks import RecordBlock, RecordBlocks
 from deepspark_ops.ingest.images.sample_notes import NotedSamples
 from deepspark_ops.ingest.images.waiting_samples import StoredSample, WaitingSamples
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection
-from deepspark_ops.shards.full_disk import is_no_room, write_trouble
-from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_blocks
+from deepspark_ops.shards.files.full_disk import is_no_room, write_trouble
+from deepspark_ops.shards.files.hdf5_shard import write_hdf5_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_blocks
+from deepspark_ops.shards.files.shard_records import ShardRecords, records_path, write_records
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
 from deepspark_ops.shards.preprocessing import PixelRange, joint_range
-from deepspark_ops.shards.shard_records import ShardRecords, records_path, write_records
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.stores.writing import local_output
 

@@ -14,7 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.local_airflow.folders import HOST, USER
 from deepspark_ops.processes.job_log import FAILED, StageFailed
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import write_text_whole
 

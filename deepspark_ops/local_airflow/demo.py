@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caffe_import.files.regular_file import open_regular, regular_text
+from caffe_import.file_access.regular_file import open_regular, regular_text
 from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.local_airflow.api import AirflowFailed, Api, quoted
 from deepspark_ops.local_airflow.folders import LocalFolders

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol, TextIO
 
-from caffe_import.files.regular_file import LIST_BYTES, regular_text
+from caffe_import.file_access.regular_file import LIST_BYTES, regular_text
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.local_airflow.api import AirflowFailed, prepare_for_tasks, read_health
 from deepspark_ops.local_airflow.dag_files import install_dags

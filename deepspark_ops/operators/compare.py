@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.allowed_roots import allowed_roots_used
+from caffe_import.file_access.allowed_roots import allowed_roots_used
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.api.compare import label_trial
 from deepspark_ops.config.check import CheckConfig

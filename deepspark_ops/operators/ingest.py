@@ -29,7 +29,7 @@ from deepspark_ops.operators.tasks.turn import TurnTrigger, holder_of, turn_at
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.shards.manifest import present_splits, split_digests
-from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.verification import verify
 from deepspark_ops.stores.store_path import DataPath
 
 EVENTS_LOOKED_AT: Final = 1_000

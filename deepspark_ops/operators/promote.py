@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from airflow.sdk import Asset, BaseOperator
 
-from caffe_import.files.regular_file import regular_bytes, regular_text
+from caffe_import.file_access.regular_file import regular_bytes, regular_text
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig

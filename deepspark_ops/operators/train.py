@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.api.stages import Runner
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.train import TrainConfig

@@ -24,7 +24,7 @@ from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.samples import BundleForm, Parts, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, RowOutput, Summary, answer_all
 from deepspark_ops.processes.batch_passes import passes_at_once
-from deepspark_ops.shards.parquet_output import parquet_output
+from deepspark_ops.shards.files.parquet_output import parquet_output
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.predict.columns import answer_columns
-from deepspark_ops.shards.lmdb_shard import LmdbOutput, lmdb_output
+from deepspark_ops.shards.files.lmdb_shard import LmdbOutput, lmdb_output
 
 _MAP_SIZE_BYTES: Final = 2**40
 """Caffe's size; the disk holds only the written pages."""

@@ -28,7 +28,7 @@ from deepspark_ops.predict.pixel_range import PixelWatch, SeenPixels
 from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
-from deepspark_ops.shards.parquet_output import arrow_column, parquet_output
+from deepspark_ops.shards.files.parquet_output import arrow_column, parquet_output
 
 _SHOWN_ERRORS = 5
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
+from caffe_import.file_access.regular_file import IMAGE_BYTES, regular_bytes
 from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.config.shared_options.batch_size import DEFAULT_BATCH_SIZE
 from deepspark_ops.errors import ConfigError

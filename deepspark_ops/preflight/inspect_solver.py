@@ -57,7 +57,7 @@ from deepspark_ops.preflight.report import (
 from deepspark_ops.preflight.results import results_of
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.shards.manifest import SplitName, is_dataset, require_one_recipe
-from deepspark_ops.shards.reader import verify_layer_sources
+from deepspark_ops.shards.verification import verify_layer_sources
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding, separate_orders_note
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 from deepspark_ops.train.data.sources import SourceResolver

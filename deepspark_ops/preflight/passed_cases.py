@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import caffe_import
-from caffe_import.files.regular_file import regular_bytes, regular_text
+from caffe_import.file_access.regular_file import regular_bytes, regular_text
 from caffe_import.parity.case import Case
 from deepspark_ops.run_paths import write_text_whole
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from caffe_import.files.allowed_roots import AllowedRoots, use_allowed_roots
+from caffe_import.file_access.allowed_roots import AllowedRoots, use_allowed_roots
 from caffe_import.net.python_layers import allow_python_modules
 from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFiles
 from deepspark_ops.stores.store_path import DataPath, StorePath

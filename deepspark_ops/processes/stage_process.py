@@ -12,7 +12,7 @@ from pathlib import Path
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
-from caffe_import.files.regular_file import RefusedFileError, regular_text
+from caffe_import.file_access.regular_file import RefusedFileError, regular_text
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
 from deepspark_ops.processes.parent_death import end_with_parent_thread

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from caffe_import.files.regular_file import open_regular, regular_text
+from caffe_import.file_access.regular_file import open_regular, regular_text
 from deepspark_ops.errors import DataError
 from deepspark_ops.registry.model_folder import ModelFolder
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import WEIGHTS_NAME
 from deepspark_ops.registry.gate import Decision

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, remove_unnamed, version_digest
 from deepspark_ops.registry.overview import model_names, read_model

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.kept_versions import kept_versions
 from deepspark_ops.registry.overview import model_names, read_model

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.run_index.summary import RunSummary, stamps, summarize
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.reading import RunReading, RunReadings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from caffe_import.files.regular_file import open_regular
+from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.events import Event, parse_event
 
 _PIECE = 1 << 18

@@ -13,7 +13,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.errors import ConfigError

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from caffe_import.files.regular_file import open_regular, regular_bytes
+from caffe_import.file_access.regular_file import open_regular, regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, write_text_whole, write_whole
 from deepspark_ops.shards.preprocessing import PixelSteps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -16,7 +16,6 @@ import numpy.typing as npt
 from caffe_import.data import SampleSource, open_source
 from caffe_import.data.hdf5_source import Hdf5Source
 from caffe_import.data.image_source import ImageSource
-from caffe_import.data.lmdb_pages import check_pages
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.data.sample_source import image_shapes, join_columns
 from caffe_import.errors import CaffeImportError
@@ -26,17 +25,14 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.changed_shards import ShardGuard, Stamp
 from deepspark_ops.shards.excluded_rows import Ranges, kept_rows, row_ranges
+from deepspark_ops.shards.files.shard_records import read_records
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
-    FileRecord,
     ShardFormat,
-    ShardRecord,
     read_manifest,
-    sha256_of_file,
     shard_folder,
 )
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
-from deepspark_ops.shards.shard_records import read_records
 from deepspark_ops.shards.staged_shards import StagedShards
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
@@ -45,6 +41,7 @@ _OPEN_SHARDS = 4
 """Shards kept open per dataset: pieces of few shards are read at a time, and file handles are finite."""
 
 SHARD_COLUMNS = ("data", "label")
+REPAIR = 'rerun task "ingest"'
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ class Dataset:
         try:
             n_samples = len(source)
             if n_samples != self.shards[shard].n_rows:
-                raise DataError(_count_message(self.shards[shard].name, self.shards[shard].n_rows, n_samples))
+                raise DataError(wrong_count(self.shards[shard].name, self.shards[shard].n_rows, n_samples))
             columns = self._columns(source, shard, start, count)
         except CaffeImportError as error:
             raise DataError(str(error)) from error
@@ -167,7 +164,7 @@ class Dataset:
         for shape in shapes - {self.sample_shapes[0]}:
             msg = (
                 f"shard {self.shards[shard].name}: samples have shape {shape}, the manifest says"
-                f" {self.sample_shapes[0]}; {_REPAIR}, or leave out what decodes compressed images as colour or gray"
+                f" {self.sample_shapes[0]}; {REPAIR}, or leave out what decodes compressed images as colour or gray"
                 " (force_color, force_gray, is_color)"
             )
             raise DataError(msg)
@@ -305,7 +302,7 @@ def open_dataset(
         columns=shard_columns(manifest),
         sample_shapes=_sample_shapes(manifest),
         shards=[ShardInfo(str(folder / shard.file), shard.n_samples, shard.excluded) for shard in manifest.shards],
-        open_shard=lambda shard: _shard_source(path_of(shard), manifest, color),
+        open_shard=lambda shard: shard_source(path_of(shard), manifest, color),
         # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both, but not to features.
         is_transformed=manifest.table is None,
         manifest=manifest,
@@ -377,143 +374,12 @@ def _preprocessing_of_layer(param: caffe_pb2.ImageDataParameter, shapes: Sequenc
     )
 
 
-_REPAIR = 'rerun task "ingest"'
-
-DIGESTS_UP_TO_BYTES = 2**30
-"""Size of a split up to which ``verify`` reads the whole split, in about a second, unless an option decides."""
-
-
-def verify(split_folder: DataPath, *, digests: bool | None = True) -> DatasetManifest:
-    """Compare every file of a split with the manifest: sizes and counts, every byte, then each shard's first sample.
-
-    The counts come from the files' headers: LMDB trusts pages, so a digest is compared before the pages are walked. If
-    not every byte is read, another process walks the pages of LMDB shards.
-
-    For a split in a store, compare the sizes of all objects and the first shard; a fetch compares the other shards.
-
-    Args:
-        split_folder: Holds the manifest and the shards.
-        digests: Whether to read every byte; None: for local shards of at most ``DIGESTS_UP_TO_BYTES``.
-
-    Raises:
-        DataError: A file differs; the message has the first difference and the remedy.
-    """
-    manifest = read_manifest(split_folder)
-    if isinstance(split_folder, StorePath):
-        _verify_objects(split_folder, manifest)
-        for companion in (record for shard in manifest.shards for record in shard.beside if digests):
-            _verify_digest(shard_folder(split_folder), companion)
-        _verify_first_samples(split_folder, manifest, range(len(manifest.shards)) if digests else (0,))
-        return manifest
-    if digests is None:
-        digests = manifest.n_bytes <= DIGESTS_UP_TO_BYTES
-    for shard in manifest.shards:
-        _verify_shard(split_folder, manifest, shard)
-        if digests:
-            _verify_digest(split_folder, shard)
-            for companion in shard.beside:
-                _verify_digest(split_folder, companion)
-    for record in (manifest.mean_file, manifest.source_files):
-        if digests and record is not None:
-            _verify_digest(split_folder, record)
-    if not digests and manifest.shard_format == "lmdb":
-        _verify_pages([split_folder / shard.file for shard in manifest.shards])
-    _verify_first_samples(split_folder, manifest, range(len(manifest.shards)))
-    return manifest
-
-
-def _verify_objects(split_folder: StorePath, manifest: DatasetManifest) -> None:
-    """Compare the sizes of shards in a store, and the bytes of the mean image, with the manifest."""
-    inner = "/data.mdb" if manifest.shard_format == "lmdb" else ""
-    try:
-        for shard in manifest.shards:
-            path = shard_folder(split_folder) / f"{shard.file}{inner}"
-            n_bytes = path.stat().st_size
-            if n_bytes != shard.n_bytes:
-                msg = f"shard {path}: manifest says {shard.n_bytes:,} bytes, found {n_bytes:,}; {_REPAIR}"
-                raise DataError(msg)
-        if manifest.mean_file is not None:
-            _verify_digest(split_folder, manifest.mean_file)
-    except OSError as error:
-        msg = f"{error.filename or split_folder}: {error.strerror or error}; the manifest names it; {_REPAIR}"
-        raise DataError(msg) from error
-
-
-def _verify_first_samples(split_folder: DataPath, manifest: DatasetManifest, shards: Iterable[int]) -> None:
-    """Compare the first sample of shards with the manifest: digests do not show an edited manifest."""
-    with open_dataset(split_folder) as dataset:
-        for shard in shards:
-            first = dataset.read(shard, 0, 1)[1][0]
-            if not manifest.n_classes:
-                continue
-            label = int(first)
-            if not 0 <= label < manifest.n_classes or not manifest.label_histogram[label]:
-                msg = (
-                    f"{dataset.sample_name(shard, 0)} has label {label}, the manifest knows"
-                    f" {manifest.n_classes} classes and counts no such sample; {_REPAIR}"
-                )
-                raise DataError(msg)
-
-
-def verify_layer_sources(nets: Sequence[caffe_pb2.NetParameter]) -> None:
-    """Walk the LMDBs of Data layers: a damaged page would kill a process that reads the page later.
-
-    Args:
-        nets: Nets with sources that are absolute, or relative to the working directory. Missing sources are skipped.
-
-    Raises:
-        DataError: An LMDB is damaged.
-    """
-    of_data = (layer.data_param for net in nets for layer in net.layer if layer.type == "Data")
-    folders = {Path(param.source) for param in of_data if param.backend == caffe_pb2.DataParameter.LMDB}
-    _verify_pages(sorted(folder for folder in folders if (folder / "data.mdb").is_file()))
-
-
-def _verify_pages(folders: Sequence[Path]) -> None:
-    try:
-        check_pages(folders)
-    except CaffeImportError as error:
-        raise DataError(str(error)) from error
-
-
-def _verify_shard(split_folder: Path, manifest: DatasetManifest, shard: ShardRecord) -> None:
-    source = _shard_source(split_folder / shard.file, manifest, None)
-    try:
-        n_samples = len(source)
-    except CaffeImportError as error:
-        msg = f"shard {error}; {_REPAIR}"
-        raise DataError(msg) from error
-    finally:
-        source.close()
-    if n_samples != shard.n_rows:
-        raise DataError(_count_message(str(split_folder / shard.file), shard.n_rows, n_samples))
-    n_bytes = _file_of(split_folder, shard).stat().st_size
-    if n_bytes != shard.n_bytes:
-        msg = f"shard {split_folder / shard.file}: manifest says {shard.n_bytes:,} bytes, found {n_bytes:,}; {_REPAIR}"
-        raise DataError(msg)
-
-
-def _verify_digest(split_folder: DataPath, record: FileRecord) -> None:
-    path = _file_of(split_folder, record)
-    if not path.is_file():
-        msg = f"{path}: the manifest names this file, it is missing; {_REPAIR}"
-        raise DataError(msg)
-    digest = sha256_of_file(path)
-    if digest != record.sha256:
-        msg = f"{path}: SHA-256 is {digest[:12]}..., the manifest says {record.sha256[:12]}...; {_REPAIR}"
-        raise DataError(msg)
-
-
-def _file_of(split_folder: DataPath, record: FileRecord) -> DataPath:
-    path = split_folder / record.file
-    return path / "data.mdb" if path.is_dir() else path
-
-
 def _local_shard(folder: Path, manifest: DatasetManifest, shard: int) -> Path:
     return folder / manifest.shards[shard].file
 
 
-def _shard_source(path: Path, manifest: DatasetManifest, color: bool | None) -> SampleSource:
+def shard_source(path: Path, manifest: DatasetManifest, color: bool | None) -> SampleSource:
+    """Return the source of a split's local shard; ``color`` as in ``open_dataset``."""
     return _open_file(path, manifest.shard_format, color, shard_columns(manifest))
 
 
@@ -539,5 +405,6 @@ def read_rows(path: DataPath, shard_format: ShardFormat, start: int, stop: int) 
             source.close()
 
 
-def _count_message(name: str, expected: int, n_samples: int) -> str:
-    return f"shard {name}: manifest says {expected:,} samples, found {n_samples:,}; {_REPAIR}"
+def wrong_count(name: str, expected: int, n_samples: int) -> str:
+    """Return the message about a shard with another number of samples than in the manifest."""
+    return f"shard {name}: manifest says {expected:,} samples, found {n_samples:,}; {REPAIR}"

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.shards.picture_archive import EncodedPicture
+from deepspark_ops.shards.files.picture_archive import EncodedPicture
 
 Picture = npt.NDArray[np.uint8]
 SMALL_PIXELS: Final = 64

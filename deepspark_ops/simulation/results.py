@@ -12,8 +12,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from caffe_import.file_access.regular_file import regular_text
 from caffe_import.files.prototxt import format_message
-from caffe_import.files.regular_file import regular_text
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.events import Event

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caffe_import.files.regular_file import LIST_BYTES, regular_text
+from caffe_import.file_access.regular_file import LIST_BYTES, regular_text
 from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.processes.job_log import JobLog, StageFailed
 from deepspark_ops.processes.spark_submit import job_variables, popen_arguments

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from caffe_import.files.whole_file import write_whole
+from caffe_import.file_access.whole_file import write_whole
 from deepspark_ops.stores.staging import staging
 from deepspark_ops.stores.store_path import DataPath, StorePath
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 from deepspark_ops.export.manifest import DEPLOY_NAME, LABELS_NAME, MANIFEST_NAME, MEAN_NAME, file_digest

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.config.compare import CompareConfig, Range, Value
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths, write_text_whole

@@ -1,4 +1,4 @@
-"""Users' files are opened by ``caffe_import/files/regular_file.py`` alone: no other module opens a file for reading.
+"""Users' files are opened by ``caffe_import/file_access/regular_file.py`` alone: no other module opens a file to read.
 
 A named pipe blocks every other way of opening. A library that opens by name gets ``regular_path(...)`` as argument.
 """
@@ -13,8 +13,8 @@ import pytest
 from tests.paths import ROOT
 
 OWN_FILES = {
-    "caffe_import/files/regular_file.py": "it is the reader",
-    "caffe_import/files/whole_file.py": "syncs files and folders that this process has written",
+    "caffe_import/file_access/regular_file.py": "it is the reader",
+    "caffe_import/file_access/whole_file.py": "syncs files and folders that this process has written",
     "caffe_import/files/datum.py": "a file in memory",
     "caffe_import/files/hdf5_file.py": "the library reads from CheckedFile, which regular_file opens",
     "caffe_import/data/lmdb_environment.py": "LMDB opens a folder; data.mdb was seen to be a regular file",
@@ -43,7 +43,7 @@ OWN_FILES = {
     "deepspark_ops/ingest/tables/row_files.py": "rows in the ingestion's own scratch folder",
     "deepspark_ops/ingest/tables/split_rows.py": "rows in the ingestion's own scratch folder",
     "deepspark_ops/ingest/tables/table_shards.py": "rows in the ingestion's own scratch folder",
-    "deepspark_ops/shards/lmdb_shard.py": "LMDB makes the database that is opened",
+    "deepspark_ops/shards/files/lmdb_shard.py": "LMDB makes the database that is opened",
     "deepspark_ops/stores/arrow_store.py": "a shard that this process has written",
     "deepspark_ops/stores/hadoop_store.py": "a copy that Hadoop's client has made, or a mount of HDFS",
     "deepspark_ops/stores/staging.py": "a copy that this process has made",
@@ -145,7 +145,7 @@ def test_no_module_opens_a_users_file_by_itself() -> None:
         if name not in OWN_FILES
         for line, call in opened_files((ROOT / name).read_text(encoding="utf-8"))
     ]
-    remedy = "read by caffe_import/files/regular_file.py, or add the module and its reason here"
+    remedy = "read by caffe_import/file_access/regular_file.py, or add the module and its reason here"
     assert not faults, "\n".join([remedy, *faults])
 
 

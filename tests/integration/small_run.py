@@ -9,7 +9,7 @@ from caffe_import.net.initial_vector import initial_vector
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
     FileRecord,

@@ -22,8 +22,8 @@ from deepspark_ops.ingest.tables.row_files import one_by_one
 from deepspark_ops.ingest.tables.table_source import plan_table_source
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import DatasetManifest
-from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.table_columns import FeatureColumn, TableColumns
+from deepspark_ops.shards.verification import verify
 
 AVRO = {
     pa.int64(): "long",

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
+from caffe_import.file_access.regular_file import IMAGE_BYTES, regular_bytes
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.api.results.result_folder import StrPath, absolute_local_path
 from deepspark_ops.errors import ConfigError

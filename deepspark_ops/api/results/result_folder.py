@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.api.results.card import HasCard
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
-from deepspark_ops.shards.picture_archive import EncodedPicture, PictureArchive, write_pictures
+from deepspark_ops.shards.files.picture_archive import EncodedPicture, PictureArchive, write_pictures
 
 PICTURES_NAME: Final = "mistakes.zip"
 MOST_KEPT: Final = 240

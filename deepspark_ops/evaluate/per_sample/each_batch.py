@@ -59,7 +59,7 @@ def each_batch(
         yield add_to_slices, slices
         return
     from deepspark_ops.evaluate.per_sample.rows import SampleRows, rows_schema  # pyarrow
-    from deepspark_ops.shards.parquet_output import parquet_output
+    from deepspark_ops.shards.files.parquet_output import parquet_output
 
     schema = rows_schema(tasks, has_scores=has_scores)
     with parquet_output(rows_path, schema) as output:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from caffe_import.files.regular_file import regular_path
+from caffe_import.file_access.regular_file import regular_path
 from deepspark_ops.errors import DataError
 
 if TYPE_CHECKING:

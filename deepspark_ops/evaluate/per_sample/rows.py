@@ -20,13 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from caffe_import.files.regular_file import regular_path
+from caffe_import.file_access.regular_file import regular_path
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.task_sum import rows_of
-from deepspark_ops.shards.parquet_output import ParquetOutput, parquet_output, vectors
+from deepspark_ops.shards.files.parquet_output import ParquetOutput, parquet_output, vectors
 
 ROWS_VERSION: Final = 2
 MAX_NUMBERS: Final = 1_024

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 
 MEASURED_FILE: Final = Path(__file__).with_name("measured.json")
 """Written by ``benchmarks/defaults.py``."""

@@ -21,8 +21,8 @@ from typing import IO, Any, BinaryIO, Protocol
 
 import numpy as np
 
-from caffe_import.files.regular_file import open_regular
-from caffe_import.files.text_file import decode_text
+from caffe_import.file_access.regular_file import open_regular
+from caffe_import.file_access.text_file import decode_text
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.unpack_limits import current_limits

@@ -19,7 +19,7 @@ import pyarrow.dataset as pa_dataset
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pq
 
-from caffe_import.files.regular_file import open_regular, regular_path
+from caffe_import.file_access.regular_file import open_regular, regular_path
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.archive import read_start

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from caffe_import.files.regular_file import open_regular
+from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.errors import DataError
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath

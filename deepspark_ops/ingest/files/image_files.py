@@ -14,8 +14,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.files.allowed_roots import check_listed_paths
-from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes, regular_handle, require_size
+from caffe_import.file_access.allowed_roots import check_listed_paths
+from caffe_import.file_access.regular_file import IMAGE_BYTES, regular_bytes, regular_handle, require_size
 from deepspark_ops.config.ingest import FileStamp
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.shards.manifest import sha256_of_file

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from caffe_import.files.allowed_roots import allowed_roots_used
+from caffe_import.file_access.allowed_roots import allowed_roots_used
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, SourceConfig, is_catalog_table
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.files.unpack_limits import UnpackLimits, unpack_limits

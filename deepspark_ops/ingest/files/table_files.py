@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import overload
 
-from caffe_import.files.regular_file import regular_path
+from caffe_import.file_access.regular_file import regular_path
 from deepspark_ops.config.ingest import FileStamp
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name, source_digest

@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from caffe_import.files.regular_file import open_regular, regular_path
+from caffe_import.file_access.regular_file import open_regular, regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.unpack_limits import current_limits
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError

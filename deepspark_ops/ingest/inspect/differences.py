@@ -15,8 +15,8 @@ from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.files.shard_records import read_records
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName, shard_folder
-from deepspark_ops.shards.shard_records import read_records
 from deepspark_ops.stores.store_path import DataPath
 
 DIFFERENCES_VERSION: Final = 1

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from deepspark_ops.ingest.selection.row_hash import Hashes, combined, mixed, numbered
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.files.row_records import read_row_records
 from deepspark_ops.shards.hash_membership import are_in
 from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, SplitName, shard_folder
 from deepspark_ops.shards.reader import open_dataset
-from deepspark_ops.shards.row_records import read_row_records
 from deepspark_ops.stores.store_path import DataPath
 
 Sample = tuple[str, str, int, int]

@@ -13,10 +13,11 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.files.row_records import read_row_records
+from deepspark_ops.shards.files.shard_records import read_records
 from deepspark_ops.shards.manifest import DatasetManifest, require_one_recipe, require_unedited, shard_folder
-from deepspark_ops.shards.reader import open_dataset, verify
-from deepspark_ops.shards.row_records import read_row_records
-from deepspark_ops.shards.shard_records import read_records
+from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.shards.verification import verify
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from markupsafe import Markup
 
-from caffe_import.files.text_file import open_text_file
+from caffe_import.file_access.text_file import open_text_file
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.contact_sheet import class_strips
 from deepspark_ops.ingest.findings import KINDS, NOTES

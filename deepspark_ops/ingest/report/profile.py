@@ -13,8 +13,8 @@ import numpy.typing as npt
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.files.shard_records import LOOK_COLUMNS, read_records
 from deepspark_ops.shards.manifest import DatasetManifest, present_splits, read_manifest, shard_folder
-from deepspark_ops.shards.shard_records import LOOK_COLUMNS, read_records
 from deepspark_ops.stores.store_path import DataPath
 
 Values = npt.NDArray[np.float64]

@@ -18,7 +18,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.files.text_file import read_text_file
+from caffe_import.file_access.text_file import read_text_file
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Finding, Findings

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.files.regular_file import regular_path
-from caffe_import.files.text_file import read_text_file
+from caffe_import.file_access.regular_file import regular_path
+from caffe_import.file_access.text_file import read_text_file
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex

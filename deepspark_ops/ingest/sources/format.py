@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from caffe_import.files.text_file import decode_text
+from caffe_import.file_access.text_file import decode_text
 from deepspark_ops.config.ingest import IngestConfig, is_catalog_table
 from deepspark_ops.ingest.files.archive import read_start, split_member
 from deepspark_ops.ingest.records import SourceIndex

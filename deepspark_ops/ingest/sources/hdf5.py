@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.allowed_roots import check_named_path
+from caffe_import.file_access.allowed_roots import check_named_path
+from caffe_import.file_access.regular_file import open_regular
+from caffe_import.file_access.text_file import listed_files, read_text_file, text_lines
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.datum import Image
 from caffe_import.files.hdf5_file import data_set, open_hdf5
-from caffe_import.files.regular_file import open_regular
-from caffe_import.files.text_file import listed_files, read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.image_files import digest_of_files, file_stamp

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from caffe_import.files.regular_file import LIST_BYTES, regular_bytes
-from caffe_import.files.relative_paths import listed_path
-from caffe_import.files.text_file import read_text_file
+from caffe_import.file_access.regular_file import LIST_BYTES, regular_bytes
+from caffe_import.file_access.relative_paths import listed_path
+from caffe_import.file_access.text_file import read_text_file
 from deepspark_ops.config.ingest import FileStamp, IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import is_archive, open_archive, read_member_text, split_member

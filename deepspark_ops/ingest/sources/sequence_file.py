@@ -24,8 +24,8 @@ from typing import Literal
 import numpy as np
 
 from caffe_import.errors import DataSourceError
+from caffe_import.file_access.regular_file import open_regular
 from caffe_import.files.datum import Image, parse_datum
-from caffe_import.files.regular_file import open_regular
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.datum_records import content_sum, distinct_names, image_of_datum

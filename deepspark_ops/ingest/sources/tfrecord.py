@@ -17,9 +17,9 @@ from itertools import islice
 
 import numpy as np
 
+from caffe_import.file_access.regular_file import open_regular
 from caffe_import.files.crc32c import masked_crc32c
 from caffe_import.files.datum import Image
-from caffe_import.files.regular_file import open_regular
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from caffe_import.files.regular_file import regular_path
+from caffe_import.file_access.regular_file import regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, flat
 from deepspark_ops.ingest.files.table_files import data_files

@@ -14,7 +14,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from caffe_import.files.regular_file import open_regular
+from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.image_files import listed_reader
 from deepspark_ops.ingest.files.table_files import no_rows

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.files.regular_file import regular_path
+from caffe_import.file_access.regular_file import regular_path
 from deepspark_ops.config.ingest import FileStamp, IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.image_files import file_stamp
@@ -28,9 +28,9 @@ from deepspark_ops.ingest.tables.row_files import PartSummary, RowKeys, shown_id
 from deepspark_ops.ingest.versions.base import Base
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.files.record_archive import opened_archive, write_archive
+from deepspark_ops.shards.files.row_records import RowRecords
 from deepspark_ops.shards.manifest import SPLITS, SplitName, sha256_of_file, shard_folder
-from deepspark_ops.shards.record_archive import opened_archive, write_archive
-from deepspark_ops.shards.row_records import RowRecords
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath, name_below
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from caffe_import.files.regular_file import open_regular
+from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError

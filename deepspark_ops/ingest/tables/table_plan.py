@@ -57,8 +57,8 @@ from deepspark_ops.ingest.tables.table_shards import (
 from deepspark_ops.ingest.versions.base import Base, labels_stay
 from deepspark_ops.ingest.versions.changes import Change, find_changes
 from deepspark_ops.ingest.versions.stored_shard import StoredShard
+from deepspark_ops.shards.files.row_records import RowRecords
 from deepspark_ops.shards.manifest import SPLITS, SplitName
-from deepspark_ops.shards.row_records import RowRecords
 from deepspark_ops.shards.table_columns import TableColumns
 
 _log = logging.getLogger(__name__)

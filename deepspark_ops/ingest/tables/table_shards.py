@@ -16,9 +16,9 @@ from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, row_dtype, write_chosen
 from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX, SplitRows
-from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
+from deepspark_ops.shards.files.hdf5_shard import write_hdf5_columns
+from deepspark_ops.shards.files.row_records import RowRecords, rows_path, write_row_records
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
-from deepspark_ops.shards.row_records import RowRecords, rows_path, write_row_records
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.writing import local_output
 

@@ -18,6 +18,8 @@ from deepspark_ops.ingest.sources.registry import with_own_splits
 from deepspark_ops.ingest.versions.kept_versions import names_in_versions
 from deepspark_ops.ingest.versions.stored_shard import Records, StoredShard
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.files.row_records import RowRecords, read_row_records
+from deepspark_ops.shards.files.shard_records import ShardRecords, read_records
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
     SplitName,
@@ -28,9 +30,7 @@ from deepspark_ops.shards.manifest import (
     require_one_recipe,
     shard_folder,
 )
-from deepspark_ops.shards.reader import verify
-from deepspark_ops.shards.row_records import RowRecords, read_row_records
-from deepspark_ops.shards.shard_records import ShardRecords, read_records
+from deepspark_ops.shards.verification import verify
 from deepspark_ops.stores.store_path import DataPath, StorePath
 
 _log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from deepspark_ops.ingest.selection.image_records import content_digests
 from deepspark_ops.ingest.selection.row_hash import Hashes, combined, name_hashes, numbered
 from deepspark_ops.ingest.versions.stored_shard import Records, StoredShard
 from deepspark_ops.shards.excluded_rows import as_ranges
+from deepspark_ops.shards.files.row_records import RowRecords
+from deepspark_ops.shards.files.shard_records import ShardRecords
 from deepspark_ops.shards.manifest import ShardRecord
-from deepspark_ops.shards.row_records import RowRecords
-from deepspark_ops.shards.shard_records import ShardRecords
 
 _WORTH_KEEPING: Final = 0.5
 """A shard with a smaller share of rows that count is written anew, which bounds disk space and reading time."""

@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from caffe_import.files.regular_file import regular_text
-from caffe_import.files.whole_file import remove_unfinished
+from caffe_import.file_access.regular_file import regular_text
+from caffe_import.file_access.whole_file import remove_unfinished
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.stored_shard import files_of, link_files
 from deepspark_ops.ingest.versions.unfinished_versions import remove_unfinished_versions
 from deepspark_ops.run_paths import DatasetPaths, sync_folder, write_text_whole, write_whole
-from deepspark_ops.shards.hdf5_shard import hdf5_list
+from deepspark_ops.shards.files.hdf5_shard import hdf5_list
 from deepspark_ops.shards.manifest import (
     MANIFEST_NAME,
     SPLITS,

@@ -21,9 +21,9 @@ from deepspark_ops.ingest.selection.records_of_split import About
 from deepspark_ops.ingest.selection.row_hash import Hashes
 from deepspark_ops.run_paths import sync_folder
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.files.shard_records import ShardRecords
 from deepspark_ops.shards.manifest import ShardFormat, ShardRecord
 from deepspark_ops.shards.reader import read_rows
-from deepspark_ops.shards.shard_records import ShardRecords
 from deepspark_ops.stores.store_path import DataPath
 
 _ROWS_READ: Final = 256

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, TriggerRule
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.ingest import IngestConfig

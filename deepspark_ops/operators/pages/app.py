@@ -12,7 +12,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from caffe_import.files.regular_file import regular_bytes, regular_text
+from caffe_import.file_access.regular_file import regular_bytes, regular_text
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.task_pages.report_name import with_note
 from deepspark_ops.operators.pages.access.form_guard import form_token

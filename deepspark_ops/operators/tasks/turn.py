@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.stores.store_path import DataPath, StorePath
 
 POLL_S: Final = 5.0

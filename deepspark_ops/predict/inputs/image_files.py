@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice, tee
 
-from caffe_import.files.text_file import open_text_file
+from caffe_import.file_access.text_file import open_text_file
 from deepspark_ops.ingest.files.image_files import is_image_name, visible_files
 from deepspark_ops.ingest.sources.image_list import joined_paths
 from deepspark_ops.predict.record import InputRecord, Inputs

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from caffe_import.errors import NetError
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from caffe_import.net.layer_registry import Phase
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DeepSparkError

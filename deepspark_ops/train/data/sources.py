@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from caffe_import.data.hdf5_source import hdf5_list_names, require_listed_files
-from caffe_import.files.allowed_roots import may_quote
-from caffe_import.files.relative_paths import find_relative
+from caffe_import.file_access.allowed_roots import may_quote
+from caffe_import.file_access.relative_paths import find_relative
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole, write_whole

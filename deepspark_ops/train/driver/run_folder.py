@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
 
 LOCK_NAME: Final = "driver.lock"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.driver_files.file_server import FileServer, SharedFolders
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.run_paths import RunPaths

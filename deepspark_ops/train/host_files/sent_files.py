@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from caffe_import.files.regular_file import regular_bytes
+from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.stores.store_path import StorePath, on_driver
 from deepspark_ops.train.host_files.on_host import DriverFiles

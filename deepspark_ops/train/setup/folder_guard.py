@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from caffe_import.files.regular_file import LIST_BYTES, regular_bytes
+from caffe_import.file_access.regular_file import LIST_BYTES, regular_bytes
 from deepspark_ops.run_paths import write_whole
 
 _OWN_FILES = ("*.json", "*.prototxt", "*.txt", "sources/*")

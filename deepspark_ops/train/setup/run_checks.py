@@ -10,7 +10,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import SplitName, require_one_recipe
-from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.verification import verify
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import dataset_orders
 from deepspark_ops.train.data.data_layers import FedLayer
@@ -18,7 +18,7 @@ from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.staged_reading import room_for_training
 
 _DIGESTS: Final[Mapping[str, bool | None]] = {"auto": None, "digests": True, "sizes": False}
-"""``TrainConfig.verify`` -> argument ``digests`` of ``shards.reader.verify``."""
+"""``TrainConfig.verify`` -> argument ``digests`` of ``shards.verification.verify``."""
 
 
 def check_paths(config: TrainConfig) -> None:

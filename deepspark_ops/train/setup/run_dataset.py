@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, RunPaths, write_text_whole

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from caffe_import.devices.placement_file import format_placement
+from caffe_import.file_access.regular_file import regular_text
 from caffe_import.files.prototxt import format_message
-from caffe_import.files.regular_file import regular_text
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
@@ -31,7 +31,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.changed_shards import Stamp
-from deepspark_ops.shards.reader import verify_layer_sources
+from deepspark_ops.shards.verification import verify_layer_sources
 from deepspark_ops.stores.staging import staging, staging_of, use_staging
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import DataBinding, separate_orders_note

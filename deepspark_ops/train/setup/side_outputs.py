@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.files.allowed_roots import check_named_path
+from caffe_import.file_access.allowed_roots import check_named_path
 from caffe_import.files.hdf5_output import check_hdf5_rows, hdf5_output_inputs, write_hdf5_outputs
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.errors import ConfigError

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from caffe_import.file_access.regular_file import regular_path, regular_text
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
-from caffe_import.files.regular_file import regular_path, regular_text
 from caffe_import.files.solverstate import (
     SolverState,
     history_blobs,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from caffe_import.file_access.whole_file import remove_unfinished
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
-from caffe_import.files.whole_file import remove_unfinished
 from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.param_layout import Vector
 from deepspark_ops.errors import ConfigError

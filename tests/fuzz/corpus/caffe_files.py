@@ -24,7 +24,7 @@ from caffe_import.files.mean_file import read_mean
 from caffe_import.files.prototxt import read_net, read_net_form, read_solver, read_solver_upgrades
 from caffe_import.files.solverstate import read_solverstate
 from caffe_import.solver.solver_spec import solver_spec
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 from tests.fuzz.reader import Reader, file_reader
 from tests.paths import FIXTURES
 from tests.unit.caffe_import.data.test_leveldb_source import datum, log_file, table_file, write_batch, write_database

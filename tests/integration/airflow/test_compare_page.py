@@ -11,7 +11,7 @@ import pytest
 
 from deepspark_ops.evaluate.comparison.mistake_pictures import kept_errors, kept_mistakes, write_mistake_pictures
 from deepspark_ops.run_label.label import RunLabel, write_label
-from deepspark_ops.shards.picture_archive import EncodedPicture
+from deepspark_ops.shards.files.picture_archive import EncodedPicture
 from tests.integration.airflow.page_runs import EVIL, write_run
 from tests.reference.evaluations import evaluation, of_task, write_evaluation
 

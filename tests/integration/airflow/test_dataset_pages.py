@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from deepspark_ops.shards.files.picture_archive import EncodedPicture, write_pictures
 from deepspark_ops.shards.manifest import manifest_path, split_digests
-from deepspark_ops.shards.picture_archive import EncodedPicture, write_pictures
 from deepspark_ops.sizes import size_text
 from tests.integration.airflow.page_runs import EVIL
 from tests.reference.dataset_files import put_manifest_text

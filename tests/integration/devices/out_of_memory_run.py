@@ -14,7 +14,7 @@ import numpy as np
 
 from caffe_import.files.datum import encode_datum
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 from tests.integration.train.in_process import run_in_process
 
 NET = """

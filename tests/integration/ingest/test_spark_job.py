@@ -15,7 +15,7 @@ from deepspark_ops.processes.job_log import USER_MISTAKE
 from deepspark_ops.processes.spark_submit import job_variables, spark_conf
 from deepspark_ops.processes.stage_process import stage_main
 from deepspark_ops.shards.manifest import sha256_of_file
-from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.verification import verify
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_idx, write_images, write_tar
 from tests.reference.table_files import a_table, ingest_parts, write_table

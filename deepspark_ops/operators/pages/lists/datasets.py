@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Final
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, dataset_url
@@ -16,8 +16,8 @@ from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.class_name import class_name
+from deepspark_ops.shards.files.picture_archive import PictureArchive
 from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, manifest_path, present_splits, read_manifest
-from deepspark_ops.shards.picture_archive import PictureArchive
 
 ANSWER_VERSION: Final = 1
 CLASSES_SHOWN: Final = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from caffe_import.files.regular_file import regular_text
+from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.evaluate.metrics import REPORT_NAME

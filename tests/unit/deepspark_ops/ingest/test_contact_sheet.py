@@ -18,8 +18,8 @@ from deepspark_ops.ingest.image_plan import plan_images
 from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.shard_task import run_shard_task
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.files.picture_archive import PictureArchive
 from deepspark_ops.shards.manifest import manifest_path
-from deepspark_ops.shards.picture_archive import PictureArchive
 from deepspark_ops.shards.reader import open_dataset
 from tests.reference.raw_sources import write_images
 

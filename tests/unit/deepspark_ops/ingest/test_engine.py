@@ -11,7 +11,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest import spark_job
 from deepspark_ops.ingest.image_plan import plan_images
 from deepspark_ops.ingest.recipe import make_recipe
-from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.verification import verify
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
 from tests.reference.table_files import a_table, write_table

@@ -17,7 +17,7 @@ from deepspark_ops.devices.host_gpus import HostGpus
 from deepspark_ops.preflight import emitters
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.table import report_lines
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 
 NET = """
 name: "tiny"

@@ -14,7 +14,7 @@ from deepspark_ops.ingest import preview as preview_module
 from deepspark_ops.ingest.sources import caffe_lmdb
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.table import report_lines
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
 
 NET = """

@@ -17,7 +17,7 @@ from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.retention.dataset_versions import prune_versions
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
-from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.verification import verify
 from deepspark_ops.train.setup.dataset_users import UNSEEN_DAYS, note_user
 from deepspark_ops.train.setup.run_dataset import note_dataset
 from tests.reference.bundles import make_bundle

@@ -13,9 +13,9 @@ from google.protobuf import text_format
 from caffe_import.files.datum import encode_datum
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
-from deepspark_ops.shards import reader
-from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards import verification
+from deepspark_ops.shards.files.hdf5_shard import write_hdf5_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
     FileRecord,
@@ -25,7 +25,8 @@ from deepspark_ops.shards.manifest import (
     sha256_of_file,
     split_manifest_path,
 )
-from deepspark_ops.shards.reader import open_dataset, open_layer_dataset, verify
+from deepspark_ops.shards.reader import open_dataset, open_layer_dataset
+from deepspark_ops.shards.verification import verify
 from tests.paths import FIXTURES
 from tests.reference.dataset_files import put_manifest, put_manifest_text
 
@@ -148,7 +149,7 @@ def test_longer_shard_is_named_without_a_digest(split):
 
 @pytest.mark.parametrize(("limit", "is_found"), [(0, False), (10**9, True)])
 def test_without_a_word_small_splits_are_read_whole(split, monkeypatch, limit, is_found):
-    monkeypatch.setattr(reader, "DIGESTS_UP_TO_BYTES", limit)
+    monkeypatch.setattr(verification, "DIGESTS_UP_TO_BYTES", limit)
     (split / "mean.binaryproto").write_bytes(b"other")
     if is_found:
         with pytest.raises(DataError, match="SHA-256"):

@@ -12,7 +12,8 @@ from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, remove_unnamed
 from deepspark_ops.shards import staged_shards
 from deepspark_ops.shards.manifest import read_manifest
-from deepspark_ops.shards.reader import open_dataset, verify
+from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.shards.verification import verify
 from deepspark_ops.stores import staging
 from deepspark_ops.stores.staging import Staging, fetched, use_staging
 from deepspark_ops.stores.store_path import StorePath, data_path

@@ -14,7 +14,7 @@ from deepspark_ops.evaluate.comparison.mistake_pictures import (
     write_mistake_pictures,
 )
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
-from deepspark_ops.shards.picture_archive import EncodedPicture
+from deepspark_ops.shards.files.picture_archive import EncodedPicture
 from deepspark_ops.shards.thumbnail import side_by_side
 from tests.reference.evaluations import evaluation
 

@@ -12,7 +12,7 @@ from deepspark_ops.evaluate.per_sample.properties import (
     property_values,
     sample_groups,
 )
-from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
+from deepspark_ops.shards.files.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.reader import Dataset, ShardInfo
 from deepspark_ops.train.data.sample_cache import SampleCache
 

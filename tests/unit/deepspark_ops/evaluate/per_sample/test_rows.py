@@ -9,7 +9,7 @@ from deepspark_ops.config.shared_options.task import TASK_NAMES
 from deepspark_ops.evaluate.per_sample.rows import SampleRows, join_rows, result_prefixes, rows_schema
 from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.tasks.registry import sum_of
-from deepspark_ops.shards.parquet_output import parquet_output
+from deepspark_ops.shards.files.parquet_output import parquet_output
 from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, task_answers
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from caffe_import.errors import ForbiddenPathError
-from caffe_import.files import allowed_roots
+from caffe_import.file_access import allowed_roots
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.dry_run import dry_run
 from deepspark_ops.ingest.files.source_folders import source_folders, sources_limited

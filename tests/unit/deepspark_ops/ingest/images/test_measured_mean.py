@@ -17,7 +17,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.images import measured_mean
 from deepspark_ops.ingest.images.measured_mean import measure_mean
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 from tests.integration.small_run import make_dataset
 from tests.paths import FIXTURES
 

@@ -8,7 +8,8 @@ import pytest
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.shards.reader import open_dataset, verify
+from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.shards.verification import verify
 from tests.reference.dataset_files import listed
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images

@@ -9,7 +9,7 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.verification import verify
 from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_parts, write_table
 

@@ -12,7 +12,7 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.tables.known_files import read_seen_files
 from deepspark_ops.ingest.versions.kept_versions import kept_versions
-from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.verification import verify
 from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_files, require_same_rows, without_missing_values, write_table
 

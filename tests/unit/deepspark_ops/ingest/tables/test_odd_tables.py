@@ -12,7 +12,7 @@ from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files
 from deepspark_ops.ingest.preview import make_preview
-from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.verification import verify
 from tests.reference.table_files import write_table
 
 FORMATS = ("parquet", "orc", "csv", "jsonl", "avro")

@@ -12,7 +12,8 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.tables import row_files
 from deepspark_ops.shards.manifest import sha256_of_file
-from deepspark_ops.shards.reader import open_dataset, verify
+from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.shards.verification import verify
 from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_parts, write_table
 

@@ -15,7 +15,8 @@ from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.versions.base import previous_dataset
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.shards.manifest import present_splits, read_manifest
-from deepspark_ops.shards.reader import open_dataset, verify
+from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.shards.verification import verify
 from tests.reference.dataset_files import listed
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import image_bgr, write_cifar, write_images

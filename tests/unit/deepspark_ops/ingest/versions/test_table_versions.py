@@ -15,7 +15,8 @@ from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.reader import open_dataset, verify
+from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.shards.verification import verify
 from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_parts, require_same_rows, without_missing_values, write_table
 

@@ -3,7 +3,7 @@ import h5py
 import numpy as np
 import pytest
 
-from caffe_import.files.allowed_roots import AllowedRoots, allowed_roots_used
+from caffe_import.file_access.allowed_roots import AllowedRoots, allowed_roots_used
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import InputContract

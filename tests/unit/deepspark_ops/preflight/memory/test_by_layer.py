@@ -16,7 +16,7 @@ from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.memory import by_layer
 from deepspark_ops.preflight.report import MemoryReport, PreflightReport
 from deepspark_ops.preflight.table import report_view
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 
 LAYERS = 12
 BATCH, VALUES = 64, 4 * 32 * 32

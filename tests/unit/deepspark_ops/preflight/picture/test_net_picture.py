@@ -11,7 +11,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.picture.net_layout import lay_out
 from deepspark_ops.preflight.picture.net_picture import net_svg, write_picture
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 from tests.paths import FIXTURES
 
 NETS = FIXTURES / "nets"

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from caffe_import.files.allowed_roots import AllowedRoots, allowed_roots_used
+from caffe_import.file_access.allowed_roots import AllowedRoots, allowed_roots_used
 from caffe_import.files.mean_file import write_mean
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import build_net_spec

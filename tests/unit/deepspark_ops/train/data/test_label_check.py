@@ -14,7 +14,7 @@ from caffe_import.net.label_users import LabelUser
 from caffe_import.net.layer_registry import ClassLabels
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.errors import DataError
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.data.data_layers import FedLayer
 from deepspark_ops.train.data.label_check import LabelColumn

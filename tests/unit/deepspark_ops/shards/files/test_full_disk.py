@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.shards import full_disk
-from deepspark_ops.shards.full_disk import is_no_room, write_trouble
-from deepspark_ops.shards.hdf5_shard import write_hdf5_columns, write_hdf5_shard
-from deepspark_ops.shards.lmdb_shard import write_lmdb_shard
+from deepspark_ops.shards.files import full_disk
+from deepspark_ops.shards.files.full_disk import is_no_room, write_trouble
+from deepspark_ops.shards.files.hdf5_shard import write_hdf5_columns, write_hdf5_shard
+from deepspark_ops.shards.files.lmdb_shard import write_lmdb_shard
 
 
 @pytest.fixture

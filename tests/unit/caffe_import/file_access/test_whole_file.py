@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caffe_import.files.whole_file import remove_unfinished, write_text_whole, write_whole
+from caffe_import.file_access.whole_file import remove_unfinished, write_text_whole, write_whole
 
 
 def test_file_appears_at_the_end_only(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deepspark_ops.predict.columns import numbers
-from deepspark_ops.shards.parquet_output import BYTES_WRITTEN, arrow_column, parquet_output, vectors
+from deepspark_ops.shards.files.parquet_output import BYTES_WRITTEN, arrow_column, parquet_output, vectors
 
 SCHEMA = pa.schema([("id", pa.string()), ("fc7", numbers()), ("error", pa.string())])
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from caffe_import.data.hdf5_source import Hdf5Source, read_hdf5_list
-from deepspark_ops.shards import hdf5_shard
-from deepspark_ops.shards.hdf5_shard import hdf5_list, write_hdf5_shard
+from deepspark_ops.shards.files import hdf5_shard
+from deepspark_ops.shards.files.hdf5_shard import hdf5_list, write_hdf5_shard
 from deepspark_ops.shards.manifest import sha256_of_file
 
 SHAPE = (3, 4, 5)

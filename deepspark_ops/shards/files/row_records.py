@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.shards.record_archive import opened_archive, write_archive
+from deepspark_ops.shards.files.record_archive import opened_archive, write_archive
 from deepspark_ops.stores.store_path import DataPath
 
 ROWS_VERSION: Final = 1

@@ -7,8 +7,8 @@ import pytest
 from caffe_import.files.datum import encode_datum
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
-from deepspark_ops.shards import lmdb_shard
-from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.shards.files import lmdb_shard
+from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
 from deepspark_ops.shards.manifest import sha256_of_file
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.shards.files.record_archive import opened_archive, write_archive
 from deepspark_ops.shards.preprocessing import PixelRange
-from deepspark_ops.shards.record_archive import opened_archive, write_archive
 from deepspark_ops.stores.store_path import DataPath
 
 RECORDS_VERSION: Final = 3

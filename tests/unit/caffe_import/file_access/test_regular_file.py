@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from caffe_import.files.regular_file import open_regular, regular_bytes, regular_path, regular_text
+from caffe_import.file_access.regular_file import open_regular, regular_bytes, regular_path, regular_text
 from tests.special_files import SPECIAL_KINDS, make_special
 
 READERS: dict[str, Callable[[Path], Any]] = {

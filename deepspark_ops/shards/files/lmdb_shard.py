@@ -12,7 +12,7 @@ import lmdb
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import sync_file, sync_folder
-from deepspark_ops.shards.full_disk import write_trouble
+from deepspark_ops.shards.files.full_disk import write_trouble
 from deepspark_ops.sizes import size_text
 
 MAX_SHARD_BYTES = 2**31 - 2**20

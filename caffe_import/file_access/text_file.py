@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Final, TextIO
 
-from caffe_import.files.regular_file import LIST_BYTES, AnyFile, open_regular, regular_bytes
+from caffe_import.file_access.regular_file import LIST_BYTES, AnyFile, open_regular, regular_bytes
 
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 """Byte order mark -> the codec that leaves it out of the text. Editors on Windows write one."""

@@ -10,7 +10,7 @@ import pytest
 from numpy.lib import format as npy
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.shards.shard_records import ShardRecords, read_records, write_records
+from deepspark_ops.shards.files.shard_records import ShardRecords, read_records, write_records
 
 NAMES = ("a/1.png", "b/\udce9.png")
 RECORDS = ShardRecords(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from caffe_import.files.regular_file import regular_path
+from caffe_import.file_access.regular_file import regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import write_whole
 from deepspark_ops.stores.staging import local_copy

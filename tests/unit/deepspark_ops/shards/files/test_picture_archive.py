@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from deepspark_ops.shards.picture_archive import MOST_BYTES, EncodedPicture, PictureArchive, write_pictures
+from deepspark_ops.shards.files.picture_archive import MOST_BYTES, EncodedPicture, PictureArchive, write_pictures
 from deepspark_ops.shards.thumbnail import encoded, small_picture, to_picture
 
 PICTURES = {7: EncodedPicture("image/png", b"seven"), 12: EncodedPicture("image/jpeg", b"twelve")}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from caffe_import.files.regular_file import regular_path
+from caffe_import.file_access.regular_file import regular_path
 from deepspark_ops.run_paths import write_whole
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath

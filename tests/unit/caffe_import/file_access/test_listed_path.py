@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from caffe_import.files.allowed_roots import AllowedRoots, allowed_roots_used
-from caffe_import.files.relative_paths import listed_path
+from caffe_import.file_access.allowed_roots import AllowedRoots, allowed_roots_used
+from caffe_import.file_access.relative_paths import listed_path
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from caffe_import.data.transform import transform_options
 from caffe_import.data.window_batches import open_windows
 from caffe_import.data.window_file import read_window_file
 from caffe_import.errors import CaffeImportError, DataSourceError, ForbiddenPathError, PrototxtError
-from caffe_import.files.allowed_roots import AllowedRoots, allowed_roots_used, check_named_path, may_quote
+from caffe_import.file_access.allowed_roots import AllowedRoots, allowed_roots_used, check_named_path, may_quote
 from caffe_import.files.prototxt import parse_net, read_net
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.loaded_solver import load_solver

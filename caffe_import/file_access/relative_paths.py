@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from caffe_import.files.allowed_roots import check_named_path, is_refused
+from caffe_import.file_access.allowed_roots import check_named_path, is_refused
 
 
 def roots_of(solver: Path) -> Iterator[Path]:

@@ -1,0 +1,1 @@
+"""The files of a dataset: shards, and the facts and pictures of samples beside shards."""
