@@ -8,7 +8,9 @@ memory, unless somebody else has the tensors, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import count
 from typing import Any, ClassVar, Final
 
@@ -16,13 +18,19 @@ import numpy as np
 import tensorflow as tf
 
 from caffe_import.tf_graph.builder import fed_blobs
-from caffe_import.tf_graph.device_copies import tensor_in_memory_of, to_device
+from caffe_import.tf_graph.device_copies import HOST, tensor_in_memory_of, to_device
 from caffe_import.tf_graph.step.arguments import StepArguments
 from caffe_import.tf_graph.step.results import StepResult
 from caffe_import.tf_graph.step.traced_calls import Part, TracedCalls
 
 _AREAS: Final = count()
 """Numbers of the process's staging areas."""
+
+
+@cache
+def _host_range(stop: int) -> tf.Tensor:
+    with tf.device(HOST):
+        return tf.range(stop)
 
 
 @dataclass
@@ -43,11 +51,12 @@ class WholeCalls(TracedCalls):
 
     def state_arguments(self, params: Any, history: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """See ``TracedCalls.state_arguments``: puts the state into the staging area."""
-        number = np.int64(next(self._numbers))
+        number = next(self._numbers)
         tensors = [self._on_device(leaf) for leaf in (self.cut(params), *(blob for slot in history for blob in slot))]
-        with tf.device(self.devices[0] if self.devices else None):
-            tf.raw_ops.MapStage(key=number, values=tensors, **self._staging(len(tensors)))
-        return {"staged": number}
+        # With a number of Python and tensors TensorFlow calls the operation in a fifth of the time.
+        with tf.device(self.devices[0]) if self.devices else nullcontext():
+            tf.raw_ops.MapStage(key=number, values=tensors, **self._staging(_host_range(len(tensors))))
+        return {"staged": np.int64(number)}
 
     def run(self, arguments: StepArguments) -> StepResult:
         """See ``TracedCalls.run``."""
@@ -72,7 +81,7 @@ class WholeCalls(TracedCalls):
         The scalars too: a scalar elsewhere makes TensorFlow run the loops on both devices, in step.
         """
         if not self.devices:
-            return tf.convert_to_tensor(leaf)
+            return leaf if isinstance(leaf, tf.Tensor) else tf.convert_to_tensor(leaf)
         return to_device(np.int64(leaf) if isinstance(leaf, np.int32) else leaf, self.devices[0])
 
     def _computed(self, part: Part, signature: StepArguments, flat: Sequence[tf.Tensor]) -> Any:
@@ -86,19 +95,15 @@ class WholeCalls(TracedCalls):
             arguments = self._with_staged(arguments)
         return getattr(self.graph, part)(arguments)
 
-    def _staging(self, n_tensors: int) -> dict[str, Any]:
+    def _staging(self, indices: Any) -> dict[str, Any]:
         """Return the common arguments of TensorFlow's operations on the staging area."""
-        return {
-            "indices": np.arange(n_tensors, dtype=np.int32),
-            "dtypes": [tf.float32] * n_tensors,
-            "shared_name": self._area,
-        }
+        return {"indices": indices, "dtypes": [tf.float32] * len(indices), "shared_name": self._area}
 
     def _with_staged(self, arguments: StepArguments) -> StepArguments:
         """Return the arguments with parameters and history from the staging area."""
         specs = super()._signature("run")
         leaves = [specs.params, *(spec for slot in specs.history for spec in slot)]
-        tensors = tf.raw_ops.MapUnstage(key=arguments.staged, **self._staging(len(leaves)))
+        tensors = tf.raw_ops.MapUnstage(key=arguments.staged, **self._staging(np.arange(len(leaves), dtype=np.int32)))
         shaped = iter([tf.ensure_shape(tensor, spec.shape) for tensor, spec in zip(tensors, leaves, strict=True)])
         params = next(shaped)
         history = [[next(shaped) for _ in slot] for slot in specs.history]
