@@ -12,7 +12,7 @@ from deepspark_ops.events import Event, make_event
 SCRIPT = "long_run"
 
 
-def loss_event(second: float, worker: int, images_per_s: float, exchange_s: float = 0.01) -> Event:
+def loss_at(second: float, worker: int, images_per_s: float, exchange_s: float = 0.01) -> Event:
     seconds = {"compute_s": 0.98 - exchange_s, "data_s": 0.02, "exchange_s": exchange_s}
     event = make_event(
         "loss", clock=1, worker=worker, images_per_s=images_per_s, memory_bytes=worker * 2**20, **seconds
@@ -21,9 +21,9 @@ def loss_event(second: float, worker: int, images_per_s: float, exchange_s: floa
 
 
 def test_a_minute_has_the_rate_of_all_workers_and_shares_of_their_time(script: ModuleType) -> None:
-    first = [loss_event(second, worker, 100.0 * (1 + worker)) for second in (0, 59) for worker in (0, 1)]
-    second = [loss_event(60, 1, 400.0, exchange_s=0.1), loss_event(119, 0, 200.0)]
-    cut_off = [loss_event(120, 0, 1.0)]
+    first = [loss_at(second, worker, 100.0 * (1 + worker)) for second in (0, 59) for worker in (0, 1)]
+    second = [loss_at(60, 1, 400.0, exchange_s=0.1), loss_at(119, 0, 200.0)]
+    cut_off = [loss_at(120, 0, 1.0)]
     minutes = script.minutes_of([make_event("note", clock=0, text="a start"), *first, *second, *cut_off], 2)
     assert minutes == [script.Minute(300.0, 0.01, 0.02, 1.0), script.Minute(600.0, 0.055, 0.02, 1.0)]
 
