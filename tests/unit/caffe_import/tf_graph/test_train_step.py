@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gc
+import resource
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -351,6 +354,20 @@ def test_a_prepared_function_is_traced_once_and_trains_the_same(with_step: bool)
     fresh_state, _ = run_steps(fresh, first_state(fresh), feeds)
     assert prepared.count_traces == 1
     assert np.array_equal(prepared_state.params_view(), fresh_state.params_view())
+
+
+def test_calls_leave_nothing_in_memory() -> None:
+    function, feeds = softmax("momentum: 0.9"), batches(1)
+
+    def resident_bytes_after(n_calls: int) -> int:
+        state = first_state(function)
+        for step in range(n_calls):
+            state, _ = run_steps(function, state, feeds, step=step, gives_away=True)
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    before = resident_bytes_after(500)
+    assert resident_bytes_after(1500) - before < 400_000  # a tensor that TensorFlow keeps for each call: 1.2 MB
 
 
 def test_wrong_feeds_are_named_with_the_shape_that_fits() -> None:
