@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,13 +22,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.time_to_accuracy import DEEPSPARK, end  # noqa: E402
 from deepspark_ops.events import Event, read_events  # noqa: E402
 
-DEEPSPARK = str(Path(sys.executable).with_name("deepspark"))
 LEAST_RATE = 0.95
+LEAST_MINUTES = 3
 MOST_EXCHANGE = 0.02
 MOST_WAIT = 0.01
-STOP_S = 120
 
 
 @dataclass(frozen=True)
@@ -84,15 +83,17 @@ def train(solver: Path, dataset: Path, n_workers: int, minutes: float, folder: P
     """Train for some minutes; return the run's events."""
     command = [DEEPSPARK, "train", str(solver), "--dataset", str(dataset), "--run-dir", str(folder / "run")]
     command += ["--n-workers", str(n_workers), "--overrides", "max_iter: 100000000 test_interval: 1000000 snapshot: 0"]
-    with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT) as process:
-        try:
-            process.wait(60 * minutes + 60)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-            process.wait(STOP_S)
-        else:
-            msg = f"the training ended early with code {process.returncode}: {(folder / 'log').read_text()[-2000:]}"
-            raise ChildProcessError(msg)
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
+    try:
+        process.wait(60 * minutes + 60)
+    except subprocess.TimeoutExpired:
+        pass
+    else:
+        msg = f"the training ended early with code {process.returncode}: {(folder / 'log').read_text()[-2000:]}"
+        raise ChildProcessError(msg)
+    finally:
+        end(process)
     return list(read_events(folder / "run" / "events.jsonl"))
 
 
@@ -102,9 +103,11 @@ def main() -> int:
     parser.add_argument("solver", type=Path)
     parser.add_argument("--dataset", type=Path, required=True)
     parser.add_argument("--n-workers", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=30, help="at least 3")
+    parser.add_argument("--minutes", type=float, default=30, help=f"at least {LEAST_MINUTES}")
     parser.add_argument("--json", action="store_true", help="one JSON object in place of lines")
     options = parser.parse_args()
+    if options.minutes < LEAST_MINUTES:
+        parser.error(f"--minutes {options.minutes:g}: must be at least {LEAST_MINUTES}")
     with tempfile.TemporaryDirectory(prefix="deepspark-long-") as work:
         events = train(options.solver, options.dataset, options.n_workers, options.minutes, Path(work))
     minutes = minutes_of(events, options.n_workers)

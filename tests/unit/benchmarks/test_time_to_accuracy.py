@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from deepspark_ops.events import append_event, make_event
+from tests.paths import ROOT
 
 SCRIPT = "time_to_accuracy"
 
@@ -33,12 +34,9 @@ def test_the_best_of_both_sides_is_compared(script: ModuleType) -> None:
     assert script.best_ratio({"ours 1": 20.0, "torch": None}) is None
 
 
-PEERS = Path(__file__).parents[3] / "benchmarks" / "peers"
-
-
 def script_that(code: str) -> subprocess.Popen[str]:
     """Start a script that may import the peers' modules."""
-    environment = {"PYTHONPATH": str(PEERS)}
+    environment = {"PYTHONPATH": str(ROOT / "benchmarks" / "peers")}
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
 
 
