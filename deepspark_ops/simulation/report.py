@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Final
 
 from deepspark_ops.planning.step_time import StepSource
-from deepspark_ops.simulation.results import CurvePoint, Frozen, VirtualResult, time_to
+from deepspark_ops.simulation.results import Frozen, VirtualResult, time_to
 
 REPORT_VERSION: Final = 1
 SINGLE_RUN: Final = "single_worker"
@@ -16,50 +16,14 @@ _POINT: Final = 0.01
 """Default distance of the target below one worker's last accuracy."""
 
 
-class Row(Frozen):
-    """One run.
+class Row(VirtualResult):
+    """One run; with one worker the strategy is ``single_worker``.
 
     Attributes:
-        strategy: What ran; ``single_worker`` with one worker.
-        workers: p.
-        seed: Of net, data and times.
-        accuracy: The figure at the last test; None where the run failed.
-        virtual_s: Virtual seconds until the last minibatch was done.
-        clock: Minibatches over all workers.
-        bytes: Of parameters that workers pushed and pulled.
         time_to_target: Virtual seconds until the first test that reached the target; None if none did.
-        comm_period: tau at the end.
-        root_comm_period: tau of hosts at the end; 0 without a tree of centers.
-        staleness: Exchanges of others between two of one worker, mean; 0 where all exchange in one round.
-        center_load: Share of the time in which the center was busy.
-        exchange_share: Share of the workers' time with an exchange under way, waiting included.
-        slow_workers: Stragglers among the workers.
-        reissued_grants: Grants of dead workers that were given to others.
-        host_s: Seconds that the run took here.
-        digest: SHA-256 of the parameters at the end.
-        failure: Why the run failed; None if it did not.
-        curve: The tests, by time.
     """
 
-    strategy: str
-    workers: int
-    seed: int
-    accuracy: float | None
-    virtual_s: float
-    clock: int
-    bytes: int
     time_to_target: float | None
-    comm_period: int
-    root_comm_period: int = 0
-    staleness: float
-    center_load: float
-    exchange_share: float
-    slow_workers: int
-    reissued_grants: int
-    host_s: float
-    digest: str
-    failure: str | None
-    curve: tuple[CurvePoint, ...]
 
 
 class Group(Frozen):
@@ -189,11 +153,9 @@ def choose_target(results: Sequence[VirtualResult]) -> float | None:
 
 def row_of(result: VirtualResult, target: float | None) -> Row:
     """Return the row of a result."""
-    plain = {name: getattr(result, name) for name in Row.model_fields if name in VirtualResult.model_fields}
+    strategy = SINGLE_RUN if result.workers == 1 else result.strategy
     reached = None if target is None else time_to(result.curve, target, higher_is_better=result.higher_is_better)
-    return Row(
-        **{**plain, "strategy": SINGLE_RUN if result.workers == 1 else result.strategy, "time_to_target": reached}
-    )
+    return Row(**{**dict(result), "strategy": strategy, "time_to_target": reached})
 
 
 def groups_of(rows: Sequence[Row]) -> tuple[Group, ...]:
