@@ -94,30 +94,37 @@ def make_database() -> None:
             airflow()
 
 
+def write_results(stage: str, values: dict[str, Any], run_dir: Path) -> None:
+    """Write the files of a stage that later stages read before they start a process."""
+    from tests.reference.bundles import make_bundle
+    from tests.reference.dataset_files import put_manifest_text
+
+    files = {
+        "train": [
+            run_dir / "config.json",
+            *(run_dir / "snapshots" / f"s_iter_9.{suffix}" for suffix in ("caffemodel", "state.h5")),
+        ],
+        "evaluate": [run_dir / "evaluation" / "metrics.json"],
+    }
+    for path in files.get(stage, []):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("of the stub")
+    for split in ("train", "test") if stage == "ingest" else ():
+        put_manifest_text(Path(values["output"]), split, "of the stub")
+    if stage == "export":
+        make_bundle(run_dir / "bundle")
+
+
 def main(result: Path) -> None:
     """Run every DAG to its end, and write the arguments of stages and the results of tasks."""
     from deepspark_ops.operators import check
     from deepspark_ops.operators.tasks import process_stage, spark_stage, turn
-    from tests.reference.dataset_files import put_manifest_text
 
     started: list[dict[str, Any]] = []
 
     def leave(values: dict[str, Any], stage: str) -> None:
         started.append({"stage": stage, **values})
-        run_dir = Path(values.get("run_dir") or result.parent)
-        files = {
-            "train": [
-                run_dir / "config.json",
-                *(run_dir / "snapshots" / f"s_iter_9.{suffix}" for suffix in ("caffemodel", "state.h5")),
-            ],
-            "evaluate": [run_dir / "evaluation" / "metrics.json"],
-            "export": [run_dir / "bundle" / "manifest.json"],
-        }
-        for path in files.get(stage, []):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("of the stub")
-        for split in ("train", "test") if stage == "ingest" else ():
-            put_manifest_text(Path(values["output"]), split, "of the stub")
+        write_results(stage, values, Path(values.get("run_dir") or result.parent))
 
     def run_job(module: str, config: Any, **_: Any) -> None:
         leave(json.loads(config.model_dump_json()), module.split(".")[1])
