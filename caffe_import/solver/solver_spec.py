@@ -215,8 +215,8 @@ class _Checker:
         self.required(*POLICY_FIELDS[policy], because=because, blamed="lr_policy")
         if "stepsize" in POLICY_FIELDS[policy]:
             self.claim("stepsize", _AT_LEAST_ONE, because)
-        if "gamma" in POLICY_FIELDS[policy]:
-            self.claim("gamma", _NOT_NEGATIVE)
+        if "gamma" in POLICY_FIELDS[policy] and policy != "sigmoid":  # a sigmoid with a negative gamma falls
+            self.claim("gamma", _NOT_NEGATIVE, f' for lr_policy "{policy}"')
         if policy == "poly":
             self.claim("max_iter", _AT_LEAST_ONE, because)
 

@@ -55,14 +55,17 @@ def require_batch_size(request: LayerRequest, batch_size: int, *, option: str) -
     """Return ``batch_size``.
 
     Raises:
-        NetError: It is 0, which is also what a missing field reads as; or the layer has only the options of a data
-            layer of another type, which Caffe ignores.
+        NetError: It is 0, which is also what a missing field reads as; or the layer has the options of a data layer of
+            another type, which Caffe ignores, and no batch size among its own options.
     """
-    own_options = option.partition(".")[0]
-    present = {field.name for field, _ in request.message.ListFields()}
-    foreign = sorted(name for name in present if name.endswith("data_param"))
-    if foreign and own_options not in present:
-        finding = f"has {foreign[0]}; {request.message.type} reads {own_options}: rename it, or correct the type"
+    own_options, _, field_name = option.partition(".")
+    messages = {field.name: value for field, value in request.message.ListFields() if field.name.endswith("data_param")}
+    own = messages.pop(own_options, None)
+    if messages and (own is None or not own.HasField(field_name)):
+        finding = (
+            f"has {min(messages)} and no {option}; {request.message.type} reads {own_options} alone: "
+            "move the fields there, or correct the type"
+        )
         raise request.refuse(finding)
     if batch_size < 1:
         finding = f"{option}={batch_size}: must be at least 1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from math import inf
+from math import e, inf
 
 import pytest
 from hypothesis import given
@@ -75,6 +75,13 @@ def test_step_counter_is_the_one_in_caffes_state(case: str) -> None:
 def test_step_counter_of_step_is_of_the_last_update() -> None:
     spec = spec_of('lr_policy: "step" gamma: 0.5 stepsize: 5')
     assert [step_counter(spec, finished) for finished in (0, 1, 5, 6, 10, 11)] == [0, 0, 0, 1, 1, 2]
+
+
+def test_a_sigmoid_with_a_negative_gamma_falls_from_the_base_rate_to_zero() -> None:
+    spec = spec_of('lr_policy: "sigmoid" gamma: -0.5 stepsize: 20')
+    rates = [learning_rate(spec, iteration) for iteration in (0, 18, 20, 22, 40)]
+    # base_lr 0.5; exponents 0.5 * (iteration - 20)
+    assert rates == pytest.approx([0.5 / (1 + e**power) for power in (-10, -1, 0, 1, 10)])
 
 
 def test_extreme_values_end_in_infinity_or_zero_not_in_an_error() -> None:

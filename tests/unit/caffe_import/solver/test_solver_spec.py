@@ -60,7 +60,7 @@ class TestValues:
             (BASE.replace("fixed", "multistep") + "stepvalue: 3", 'gamma is not given; lr_policy "multistep" needs it'),
             (BASE.replace("fixed", "poly"), 'power is not given; lr_policy "poly" needs it'),
             (BASE.replace("fixed", "poly").replace("10", "0") + "power: 1", 'max_iter=0; allowed: 1 or more;'),
-            (BASE.replace("fixed", "sigmoid") + "gamma: -1 stepsize: 3", "gamma=-1; allowed: 0 or more"),
+            (BASE.replace("fixed", "exp") + "gamma: -1", 'gamma=-1; allowed: 0 or more for lr_policy "exp"'),
             (BASE + "iter_size: 0", "iter_size=0; allowed: 1 or more"),
             (BASE + "average_loss: 0", "average_loss=0; allowed: 1 or more"),
             (BASE + "test_iter: 3 test_iter: -1", "test_iter=-1; allowed: 0 or more"),
