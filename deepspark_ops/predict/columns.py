@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from caffe_import.file_access.allowed_roots import use_allowed_roots
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
@@ -42,14 +43,20 @@ def answer_columns(schema: pa.Schema) -> list[str]:
 def deploy_net(config: BundleInputConfig, batch_size: int) -> NetSpec:
     """Return the bundle's net for batches of a size.
 
-    The SavedModel gives predictions: they import no module of a Python layer.
+    The SavedModel gives predictions: they import no module of a Python layer. The net of a bundle may name no file
+    outside of the bundle; the files of the input are those of the user.
 
     Raises:
         NetError: The net cannot be built.
     """
-    named = config.named_files if isinstance(config, FeaturesConfig) else AS_GIVEN.model_copy(update={"confined": True})
+    is_confined = not isinstance(config, FeaturesConfig)
+    named = AS_GIVEN.model_copy(update={"confined": True}) if is_confined else config.named_files
     limit_named_files(named, (config.bundle,))
-    return build_deploy(read_net(config.bundle / DEPLOY_NAME), batch_size)
+    try:
+        return build_deploy(read_net(config.bundle / DEPLOY_NAME), batch_size)
+    finally:
+        if is_confined:
+            use_allowed_roots(None)
 
 
 def blob_shapes(net: NetSpec, config: FeaturesConfig, batch_size: int) -> tuple[tuple[str, Shape], ...]:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from caffe_import.errors import CaffeImportError, DataSourceError, NetError
+from caffe_import.errors import CaffeImportError, NetError
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
 from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
@@ -204,7 +204,7 @@ class _Inspection:
     def _blame(self, source: SolverNet, error: Exception) -> None:
         """Note an error with the position of the layer."""
         finding, position = source.finding(error)
-        self._note("error", f"{finding}{self._remedy(error)}", position)
+        self._note("error", finding, position)
 
     def _inspect_net(self, source: SolverNet) -> NetSpec | None:
         """Report a net and return the net; None, with the problem noted, if the net cannot be built."""
@@ -263,11 +263,6 @@ class _Inspection:
                 has_problem = True
                 self._blame(source, error)
         return has_problem
-
-    def _remedy(self, error: Exception) -> str:
-        if self._reads_own_sources and isinstance(error, DataError | DataSourceError):
-            return '; make the source, or ingest the images ("deepspark ingest") and give the dataset (option dataset)'
-        return ""
 
     def _build(
         self, layers: caffe_pb2.NetParameter, phase: Phase

@@ -139,7 +139,8 @@ def rows_of_floats(folder):
     with h5py.File(folder / "a.h5", "w") as file:
         file["data"] = rng.normal(size=(7, 1, 6, 5)).astype(np.float32) * 100
         file["label"] = np.arange(7) % 3
-    return folder / "a.h5"
+    (folder / "list.txt").write_text(f"{folder / 'a.h5'}\n")
+    return folder / "list.txt"
 
 
 def picture_table(folder):

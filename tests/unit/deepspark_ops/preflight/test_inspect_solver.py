@@ -18,6 +18,7 @@ from deepspark_ops.preflight import emitters
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.preflight.table import report_lines
 from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_shard
+from deepspark_ops.troubleshooting import explained
 
 NET = """
 name: "tiny"
@@ -134,9 +135,17 @@ def test_missing_source_is_a_problem_with_its_remedy(folder):
     (error,) = report.errors
     assert error.startswith('test net: layer "data" (Data): source "')
     assert "no such database folder" in error
-    assert error.endswith(
-        '; make the source, or ingest the images ("deepspark ingest") and give the dataset (option dataset)'
-    )
+    assert "remedy: Correct `source`, or run `deepspark ingest` and give its output as `--dataset`" in explained(error)
+
+
+def test_a_database_of_the_other_kind_has_one_remedy(folder):
+    net = folder / "net.prototxt"
+    net.write_text(net.read_text().replace("backend: LMDB", ""))
+    errors = inspect(folder).errors
+    assert len(errors) == 2
+    for error in errors:
+        assert error.endswith("it is an LMDB; set backend: LMDB in data_param (of a V0 net: after deepspark upgrade)")
+        assert explained(error) == error
 
 
 def test_test_iter_that_does_not_cover_the_test_set_is_noted(folder):
