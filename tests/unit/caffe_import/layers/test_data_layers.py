@@ -83,14 +83,14 @@ def test_fed_tops(text: str, samples: tuple[Shape, ...] | None, tops: tuple[Shap
         (
             f'type: "ImageData" {TOPS} data_param {{ batch_size: 8 }}',
             IMAGE,
-            "has data_param and no image_data_param.batch_size; ImageData reads image_data_param alone: move the fields "
-            "there, or correct the type",
+            "has data_param and no image_data_param.batch_size; ImageData reads image_data_param alone: move the "
+            "fields there, or correct the type",
         ),
         (
             f'type: "ImageData" {TOPS} image_data_param {{ source: "s" }} data_param {{ batch_size: 8 }}',
             IMAGE,
-            "has data_param and no image_data_param.batch_size; ImageData reads image_data_param alone: move the fields "
-            "there, or correct the type",
+            "has data_param and no image_data_param.batch_size; ImageData reads image_data_param alone: move the "
+            "fields there, or correct the type",
         ),
         (
             f'type: "Data" {TOPS} data_param {{ source: "s" }} image_data_param {{ batch_size: 8 }}',
