@@ -49,13 +49,12 @@ def deploy_net(config: BundleInputConfig, batch_size: int) -> NetSpec:
     Raises:
         NetError: The net cannot be built.
     """
-    is_confined = not isinstance(config, FeaturesConfig)
-    named = AS_GIVEN.model_copy(update={"confined": True}) if is_confined else config.named_files
+    named = config.named_files if isinstance(config, FeaturesConfig) else AS_GIVEN.model_copy(update={"confined": True})
     limit_named_files(named, (config.bundle,))
     try:
         return build_deploy(read_net(config.bundle / DEPLOY_NAME), batch_size)
     finally:
-        if is_confined:
+        if not isinstance(config, FeaturesConfig):
             use_allowed_roots(None)
 
 
