@@ -21,13 +21,15 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.long]
 class OwnRuns:
     """Files of the runs of ``own_dags.py``."""
 
-    def __init__(self, home: Path, runs: dict[str, Any]) -> None:
+    def __init__(self, home: Path, runs: dict[str, Any], log: str) -> None:
         self._home = home
         self._runs = runs
+        self._log = log
 
     def outputs(self, dag_id: str) -> dict[str, Any]:
         """Return what each task of a run returned, which has ended well."""
-        assert self._runs[dag_id]["state"] == "success"
+        errors = [line for line in self._log.splitlines() if "Exception" in line or "[error" in line]
+        assert self._runs[dag_id]["state"] == "success", errors
         return dict(self._runs[dag_id]["outputs"])
 
     def started(self, dag_id: str, stage: str) -> list[dict[str, Any]]:
@@ -70,7 +72,7 @@ def own_runs(tmp_path_factory: pytest.TempPathFactory) -> OwnRuns:
         timeout=400,
     )
     assert completed.returncode == 0, completed.stdout[-8000:]
-    return OwnRuns(folder / "home", json.loads(result.read_text()))
+    return OwnRuns(folder / "home", json.loads(result.read_text()), completed.stdout)
 
 
 def test_an_operator_alone_starts_a_run_in_the_folder_of_the_dag_run(own_runs: OwnRuns) -> None:
