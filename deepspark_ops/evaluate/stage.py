@@ -96,6 +96,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
     output = config.output or RunPaths(config.run_dir).evaluation
     with open_run(config) as trained, rows_folder(output) as rows:
         tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
+        _log.info("samples: %s of %s", f"{trained.samples.n_samples:,}", trained.data_name)
         for task in tasks:
             _log.info("result: %s", task.text())
         check_properties(config.slice_columns, trained.samples, tasks)

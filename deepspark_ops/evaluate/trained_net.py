@@ -14,6 +14,7 @@ from caffe_import.errors import WeightsError
 from caffe_import.file_access.regular_file import regular_bytes
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
 from caffe_import.net.batch_size import BuildNet, net_in_batches, set_batch_size
+from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
 from caffe_import.net.phases import filter_layers
@@ -188,19 +189,36 @@ def source_of(layer: caffe_pb2.LayerParameter) -> str:
     return sources.get(layer.type, "")
 
 
+def scored_test_net(solver: LoadedSolver) -> int:
+    """Return the index of the test net for evaluation: the first with a source that the training net does not read.
+
+    Without such a net the index is 0. Caffe's mnist_autoencoder tests on the training data first.
+    """
+    trained = _sources(_layers(solver.train_net, "TRAIN", solver.train_state))
+    tests = zip(solver.test_nets, solver.test_states, strict=True)
+    has_other_data = (bool(_sources(_layers(net, "TEST", state)) - trained) for net, state in tests)
+    return next((index for index, is_other in enumerate(has_other_data) if is_other), 0)
+
+
 def _test_net(solver: LoadedSolver) -> caffe_pb2.NetParameter:
-    """Return the layers of the first test net, or of the training net in phase TEST where a solver has no test net."""
-    if solver.test_nets:
-        net, state = solver.test_nets[0], solver.test_states[0]
-    else:
-        net, state = solver.train_net, solver.train_state
-    return filter_layers(net, phase="TEST", level=state.level, stages=tuple(state.stage))
+    """Return the layers of the scored test net, or of the training net in phase TEST where a solver has no test net."""
+    if not solver.test_nets:
+        return _layers(solver.train_net, "TEST", solver.train_state)
+    index = scored_test_net(solver)
+    return _layers(solver.test_nets[index], "TEST", solver.test_states[index])
+
+
+def _layers(net: caffe_pb2.NetParameter, phase: Phase, state: caffe_pb2.NetState) -> caffe_pb2.NetParameter:
+    return filter_layers(net, phase=phase, level=state.level, stages=tuple(state.stage))
+
+
+def _sources(net: caffe_pb2.NetParameter) -> set[str]:
+    return {source_of(layer) for layer in net.layer} - {""}
 
 
 def _read_training_sources(layers: Sequence[caffe_pb2.LayerParameter], solver: LoadedSolver) -> None:
     """Let the TEST net's data layers read what the training net's layers of the same tops read."""
-    state = solver.train_state
-    train = filter_layers(solver.train_net, phase="TRAIN", level=state.level, stages=tuple(state.stage))
+    train = _layers(solver.train_net, "TRAIN", solver.train_state)
     by_tops = {tuple(layer.top): layer for layer in train.layer if layer.type in READS_FILES}
     for layer in layers:
         source = by_tops.get(tuple(layer.top))

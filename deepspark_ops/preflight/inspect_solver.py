@@ -32,6 +32,7 @@ from deepspark_ops.devices.device_rows import DeviceRow
 from deepspark_ops.devices.requested import requested_devices
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.tasks.choice import NO_WISH, choose_tasks, task_wish
+from deepspark_ops.evaluate.trained_net import scored_test_net
 from deepspark_ops.ingest.files.source_folders import source_folders
 from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
@@ -158,13 +159,17 @@ class _Inspection:
         train = self._inspect_net(of_training)
         if train is not None:
             self._check_training(train)
-        scored: NetSpec | None = None
+        tests = []
         for index, of_test in enumerate(of_tests):
-            test = self._inspect_net(of_test)
+            tests.append(test := self._inspect_net(of_test))
             if test is not None:
-                scored = test if index == 0 else scored
                 self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
-        self._look_for_results(of_training, scored, has_test_net=bool(of_tests))
+        has_all = train is not None and None not in tests
+        index_of_scored = scored_test_net(solver) if has_all and self._reads_own_sources else 0
+        if index_of_scored:
+            read = "the test net before it reads" if index_of_scored == 1 else "the test nets before it read"
+            self._note("warning", f"evaluate scores the {of_tests[index_of_scored].title} net; {read} the training data")
+        self._look_for_results(of_training, tests[index_of_scored] if tests else None, has_test_net=bool(tests))
         if train is not None:
             findings = check_devices(self._config, train, solver.spec)
             self.devices = findings.devices
@@ -179,7 +184,7 @@ class _Inspection:
                 self.memory = memory_report(self._config, train, solver.spec, self.work)
 
     def _look_for_results(self, of_training: SolverNet, scored: NetSpec | None, *, has_test_net: bool) -> None:
-        """Say what evaluation will score: the first test net, else the training net in phase TEST."""
+        """Say what evaluation will score: a test net, else the training net in phase TEST."""
         if self._has_no_data_yet or (has_test_net and scored is None):
             return  # the net's error is already noted
 

@@ -138,6 +138,18 @@ def test_missing_source_is_a_problem_with_its_remedy(folder):
     assert "remedy: Correct `source`, or run `deepspark ingest` and give its output as `--dataset`" in explained(error)
 
 
+def test_a_test_net_of_the_training_data_is_noted_before_the_scored_net(folder):
+    net = folder / "net.prototxt"
+    on_train = """layer { name: "data" type: "Data" top: "data" top: "label" include { phase: TEST stage: "train" }
+      data_param { source: "train_lmdb" batch_size: 5 backend: LMDB } }"""
+    net.write_text(on_train + net.read_text().replace("phase: TEST }", 'phase: TEST stage: "test" }', 1))
+    states = 'test_state { stage: "train" } test_state { stage: "test" } test_iter: 4 test_iter: 2'
+    solver = folder / "solver.prototxt"
+    solver.write_text(solver.read_text().replace("test_iter: 2", states))
+    problems = [problem.finding for problem in inspect(folder).problems]
+    assert problems == ["evaluate scores the test 1 net; the test net before it reads the training data"]
+
+
 def test_a_database_of_the_other_kind_has_one_remedy(folder):
     net = folder / "net.prototxt"
     net.write_text(net.read_text().replace("backend: LMDB", ""))
