@@ -25,6 +25,8 @@ def solver_notes(spec: SolverSpec, *, net_asks_for_debug: bool = False) -> tuple
             "layer_wise_reduce is ignored: it is for Caffe's multi-GPU training; workers exchange as strategy and "
             "comm_period say"
         )
+    if spec.message.snapshot_diff:
+        notes.append("snapshot_diff is ignored: snapshots hold no gradients")
     if spec.clip_gradients == 0:
         notes.append("clip_gradients: 0 makes every gradient 0, as in Caffe; a negative number means no clipping")
     if spec.debug_info and spec.display <= 0:

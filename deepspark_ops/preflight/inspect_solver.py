@@ -167,8 +167,8 @@ class _Inspection:
         has_all = train is not None and None not in tests
         index_of_scored = scored_test_net(solver) if has_all and self._reads_own_sources else 0
         if index_of_scored:
-            read = "the test net before it reads" if index_of_scored == 1 else "the test nets before it read"
-            self._note("warning", f"evaluate scores the {of_tests[index_of_scored].title} net; {read} the training data")
+            title = of_tests[index_of_scored].title
+            self._note("warning", f"evaluate scores the {title} net; each test net before reads the training data")
         self._look_for_results(of_training, tests[index_of_scored] if tests else None, has_test_net=bool(tests))
         if train is not None:
             findings = check_devices(self._config, train, solver.spec)

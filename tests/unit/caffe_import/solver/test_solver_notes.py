@@ -16,6 +16,7 @@ def notes_of(text: str, **options: bool) -> tuple[str, ...]:
     [
         ("layer_wise_reduce: true", "layer_wise_reduce is ignored"),
         ("layer_wise_reduce: false", "layer_wise_reduce is ignored"),
+        ("snapshot_diff: true", "snapshot_diff is ignored"),
         ("clip_gradients: 0", "clip_gradients: 0 makes every gradient 0"),
         ("debug_info: true", "debug_info: its lines are written with the loss"),
     ],

@@ -147,7 +147,7 @@ def test_a_test_net_of_the_training_data_is_noted_before_the_scored_net(folder):
     solver = folder / "solver.prototxt"
     solver.write_text(solver.read_text().replace("test_iter: 2", states))
     problems = [problem.finding for problem in inspect(folder).problems]
-    assert problems == ["evaluate scores the test 1 net; the test net before it reads the training data"]
+    assert problems == ["evaluate scores the test 1 net; each test net before reads the training data"]
 
 
 def test_a_database_of_the_other_kind_has_one_remedy(folder):
