@@ -1122,7 +1122,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
     task's host, without Java. The numbers are the same.
 
     The output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
-    the snapshot's ``digest``.
+    the snapshot's ``digest``. ``name`` and ``tags`` are those of the run, if no earlier task has given any; ``name`` is
+    the name of the Spark application, too.
 
     Example:
         .. code-block:: python
@@ -1177,6 +1178,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
         insecure_network: bool | Template | None = None,
         spark_ui: bool | Template | None = None,
         engine: Literal['auto', 'spark', 'process'] | Template | None = None,
+        name: str | Template | None = None,
+        tags: str | Template | None = None,
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
@@ -1257,6 +1260,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
                 run's page and log have the address
             engine: Runner of the workers: spark, process (processes of this host), or auto (in a DAG spark; else
                 processes unless master or spark_ui is given)
+            name: Name in lists, charts and pages; default: net, strategy, workers and minibatches
+            tags: Words to find the run by, with commas between them, e.g. 'baseline, paper'
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.

@@ -7,11 +7,13 @@ from typing import Any
 from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.api.stages import Runner
 from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.tasks.process_stage import SparkOnDemandOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
+from deepspark_ops.run_label.label import label_run
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 
@@ -22,7 +24,8 @@ class DeepSparkTrainOperator(SparkOnDemandOperator):
     task's host, without Java. The numbers are the same.
 
     The output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
-    the snapshot's ``digest``.
+    the snapshot's ``digest``. ``name`` and ``tags`` are those of the run, if no earlier task has given any; ``name`` is
+    the name of the Spark application, too.
 
     Example:
         .. code-block:: python
@@ -30,7 +33,7 @@ class DeepSparkTrainOperator(SparkOnDemandOperator):
             DeepSparkTrainOperator(task_id="train", run=check.output, solver="nets/solver.prototxt", n_workers=4)
     """
 
-    config_models = (TrainConfig,)
+    config_models = (TrainConfig, RunLabelConfig)
     required = ("solver",)
     trains = True
     stage = "train"
@@ -43,7 +46,9 @@ class DeepSparkTrainOperator(SparkOnDemandOperator):
     def execute(self, context: Any) -> dict[str, str | None]:
         """Train, if no other task has trained in the run's folder."""
         with airflow_errors():
-            self._claim(self.stage_run(context), context)
+            run = self.stage_run(context)
+            self._claim(run, context)
+            label_run(run.run_dir, self.config(RunLabelConfig))
         trained: dict[str, str | None] = super().execute(context)
         return trained
 

@@ -181,9 +181,7 @@ class SparkStageOperator(JobArguments, SparkSubmitOperator):
         Raises:
             ConfigError: An argument is unknown, or the stage sets it.
         """
-        # The provider's own default is the same for all jobs.
-        kwargs["name"] = kwargs.get("name") or stage_of(self.module)
-        super().__init__(conn_id=conn_id, **kwargs)
+        super().__init__(conn_id=conn_id, **{"name": None, **kwargs})
         self.application = str(_PACKAGE.joinpath(*self.module.split(".")[1:]).with_suffix(".py"))
         for name in TEMPLATED:
             setattr(self, name, getattr(self, f"_{name}"))
@@ -211,6 +209,7 @@ class SparkStageOperator(JobArguments, SparkSubmitOperator):
         _refuse_set_properties(self.conf or {})
         for name in TEMPLATED:
             setattr(self, f"_{name}", getattr(self, name) or None)
+        self.name = self.name or stage_of(self.module)  # the provider's own default is the same for all jobs
         hook = StageSubmitHook(conn_id=self._conn_id, deploy_mode=self._deploy_mode)
         self._look_at_stores(hook)
         config = self.stage_config(context, run, hook.master)

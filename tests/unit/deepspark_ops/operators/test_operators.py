@@ -550,16 +550,12 @@ def test_a_damaged_dataset_is_ingested_again(locations: Places, dag: DAG, monkey
     assert result == {"dataset": "made again"}
 
 
-@pytest.mark.parametrize(
-    ("operator_class", "stage"),
-    [(DeepSparkIngestOperator, "ingest"), (DeepSparkTrainOperator, "train"), (DeepSparkEvaluateOperator, "evaluate")],
-)
+@pytest.mark.parametrize("operator_class", [DeepSparkIngestOperator, DeepSparkTrainOperator, DeepSparkEvaluateOperator])
 def test_the_application_of_a_spark_stage_is_a_file_of_the_package(
-    locations: Places, dag: DAG, operator_class: type[SparkStageOperator], stage: str
+    locations: Places, dag: DAG, operator_class: type[SparkStageOperator]
 ) -> None:
     operator = operator_of(operator_class, dag, locations)
     assert 'if __name__ == "__main__":' in Path(operator.application).read_text()
-    assert operator.name == stage
 
 
 def test_training_starts_from_production_unless_told_otherwise(locations: Places, dag: DAG) -> None:
@@ -992,6 +988,19 @@ def test_a_stage_whose_task_was_told_to_end_says_by_which_signal_and_guesses_no_
     hook._submit_sp.stdout.close()  # the provider leaves it open
 
 
+def test_a_training_task_names_its_run_and_the_spark_application(
+    monkeypatch: pytest.MonkeyPatch, locations: Places, dag: DAG
+) -> None:
+    submitted: list[Any] = []
+    monkeypatch.setattr(StageSubmitHook, "submit", lambda hook, application="": submitted.append(hook))
+    monkeypatch.setattr(train_module.DeepSparkTrainOperator, "result", lambda *_: {})
+    run = StageRun(locations.home / "r", None, None)
+    train = operator_of(DeepSparkTrainOperator, dag, locations, name="{{ 'night' }}ly", tags="{{ 'paper, v2' }}")
+    execute(train, context(dag, xcom=run.to_xcom()))
+    assert read_label(run.run_dir) == RunLabel(name="nightly", tags=("paper", "v2"))
+    assert submitted[0]._name == "nightly"
+
+
 PROVIDERS = {
     "conf": {"spark.executor.memory": "3g", "spark.pyspark.python": "./e/bin/python"},
     "env_vars": {"TEAM": "vision", "PYTHONPATH": "/ours", "SPARK_SUBMIT_OPTS": "-Dours=1"},
@@ -1029,6 +1038,7 @@ def test_what_the_spark_providers_operator_takes_reaches_spark_submit(
     assert "PYSPARK_PYTHON" in hook._env_vars
     assert hook._env_vars["SPARK_SUBMIT_OPTS"] == "-XX:TieredStopAtLevel=1 -Dours=1"
     command = hook._build_spark_submit_command("a.py")
+    assert command[command.index("--name") + 1] == "train"
     assert {"night", "us@REALM", "anna", "a.jar", "org:b:1", "p.conf", "f.txt", "e.tgz#e"} <= set(command)
 
 
