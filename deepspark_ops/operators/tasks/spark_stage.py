@@ -170,6 +170,7 @@ class SparkStageOperator(JobArguments, SparkSubmitOperator):
     first_group: Group | None = None
     conf: dict[str, Any] | None
     env_vars: dict[str, Any] | None
+    name: str | None
 
     def __init__(self, *, conn_id: str = "spark_default", **kwargs: Any) -> None:
         """Keep the arguments; everything else is decided when the task runs.
