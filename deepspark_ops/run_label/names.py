@@ -24,11 +24,16 @@ def work_of_stages(stages: frozenset[str], *, has_trials: bool, has_trained: boo
         'training'
         >>> work_of_stages(frozenset({"clean"}), has_trials=False, has_trained=False)
         'clean'
+        >>> work_of_stages(frozenset({"ingest"}), has_trials=False, has_trained=False)
+        'ingest'
+        >>> work_of_stages(frozenset({"check", "ingest"}), has_trials=False, has_trained=False)
     """
     if has_trials:
         return COMPARISON
     if has_trained or "train" in stages:
         return TRAINING
+    if stages == {"ingest"}:
+        return "ingest"  # a run that will train has a stage check before
     return next((work for stage, work in _WORK_OF_STAGE.items() if stage in stages), None)
 
 

@@ -50,6 +50,8 @@ _ATTRIBUTES: Final = {"output": "output_path"}
 """Arguments whose name is an attribute of Airflow's operators already, and the template field that holds them."""
 _ENTRIES: Final = {"weights": "snapshot"}
 """Arguments that take another entry of a task's output than the one of their own name."""
+_OF_LOGICAL_DATE: Final = ("logical_date", "ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz")
+"""Airflow's values for templates that a run without a logical date lacks."""
 _TEMPLATE_MARKS: Final = ("{{", "{%", "{#")
 _EXPRESSION = re.compile(r"\s*\{\{((?:(?!\{\{|\}\}).)+)\}\}\s*", re.DOTALL)
 
@@ -497,6 +499,11 @@ def _is_literal(value: Any) -> bool:
 
 
 def _template_problem(text: Any, problem: str) -> str:
+    if any(problem == f"'{name}' is undefined" for name in _OF_LOGICAL_DATE):
+        return (
+            f"template {text!r}: {problem}: the run has no logical date, since an Asset or a trigger without a date"
+            " started the run; every run has {{ dag_run.run_after | ds }} and {{ run_id }}"
+        )
     return (
         f"template {text!r}: {problem}; text between {{{{ and }}}}, {{% and %}} or {{# and #}} is Jinja's: without a"
         " template write a blank between the two characters"

@@ -173,6 +173,10 @@ class TaskEnd(SystemExit):
         """Return the message."""
         return self.message
 
+    def __repr__(self) -> str:
+        """Return the class and the message, for callbacks that print the exception so."""
+        return f"TaskEnd({self.message!r})"
+
 
 def ends_plainly(execute: _Execute) -> _Execute:
     """Let an operator's ``execute`` end with a single message, the last line of the log, without a traceback.

@@ -887,6 +887,7 @@ def test_a_running_task_ends_with_its_message_and_an_exit(
     with set_current_context(task_context), pytest.raises(TaskEnd, match=r"^why$") as caught:
         execute(operator, task_context)
     assert caught.value.code == code
+    assert repr(caught.value) == "TaskEnd('why')"
     (line,) = capsys.readouterr().out.splitlines()
     assert re.search(r"error.*\bwhy\b", line)
     decided = [operator.retry_policy.evaluate(caught.value, number, 4) for number in (1, 2, 3, 4)]
@@ -1251,6 +1252,15 @@ def test_a_template_that_names_nothing_is_an_error(locations: Places, dag: DAG) 
     values["ti"].task = train
     with set_current_context(values), pytest.raises(TaskEnd, match="no attribute 'n_worker'"):
         rendered(train, values)
+
+
+@pytest.mark.parametrize("text", ["{{ ds }}", "night of {{ ds_nodash }}", "{{ logical_date.year }}"])
+def test_a_template_of_a_date_in_a_run_without_a_date_says_what_the_run_has(
+    locations: Places, dag: DAG, text: str
+) -> None:
+    train = operator_of(DeepSparkTrainOperator, dag, locations, tags=text)
+    with pytest.raises(AirflowFailException, match=r"is undefined: the run has no logical date, .*run_after"):
+        rendered(train, context(dag))
 
 
 @pytest.mark.parametrize("text", ["net_param {{ name: 'x' }}", "base_lr: {{ 0.1", "layer {# a comment of Caffe"])
