@@ -76,6 +76,11 @@ def column_of(images: Sequence[Column]) -> Column:
     return column
 
 
+def compacted(column: Column) -> Column:
+    """Return images (n,) of objects as an array (n, C, H, W) if their shapes and types are equal."""
+    return column_of(column) if column.dtype == np.object_ else column
+
+
 def join_columns(parts: Sequence[Column]) -> Column:
     """Return consecutive parts of a column as a single column; a part may have other shapes than the next."""
     if len({(part.shape[1:], part.dtype) for part in parts}) == 1:

@@ -210,7 +210,7 @@ class _NetBuilder:
         bottoms = tuple(message.bottom)
         self._unread -= set(bottoms)
         request = LayerRequest(
-            message=_with_automatic_tops(message, kind),
+            message=with_automatic_tops(message, kind),
             phase="TRAIN" if message.phase == caffe_pb2.TRAIN else "TEST",
             bottom_shapes=tuple(self._shapes[blob] for blob in bottoms),
             sample_shapes=self._sample_shapes,
@@ -218,7 +218,7 @@ class _NetBuilder:
         _check_counts(request, kind)
         tops = self._take_tops(request, kind)
         definition = kind.define(request)
-        _check_definition(request, definition, kind)
+        check_definition(request, definition, kind)
         self._check_name(request, definition)
         self._shapes.update(zip(tops, definition.top_shapes, strict=True))
         self._params.add(request, definition.blobs)
@@ -302,7 +302,7 @@ def _with_flow(spec: LayerSpec, flow: GradientFlow) -> LayerSpec:
     return replace(spec, propagate_down=flow.propagate_down, needs_backward=flow.needs_backward)
 
 
-def _with_automatic_tops(message: caffe_pb2.LayerParameter, kind: LayerType) -> caffe_pb2.LayerParameter:
+def with_automatic_tops(message: caffe_pb2.LayerParameter, kind: LayerType) -> caffe_pb2.LayerParameter:
     """Return the message with the tops that Caffe adds to a loss layer (AutoTopBlobs); others are refused later."""
     missing = kind.tops[0] - len(message.top)
     if missing <= 0:
@@ -337,7 +337,12 @@ def _check_counts(request: LayerRequest, kind: LayerType) -> None:
         raise request.refuse(finding)
 
 
-def _check_definition(request: LayerRequest, definition: LayerDefinition, kind: LayerType) -> None:
+def check_definition(request: LayerRequest, definition: LayerDefinition, kind: LayerType) -> None:
+    """Refuse a definition with another number of tops than the file has, or with a blob that Caffe refuses.
+
+    Raises:
+        NetError: Names the layer and the blob.
+    """
     message = request.message
     if AUTOMATIC_TOP in message.top and not definition.default_loss_weight:
         n_named_tops = sum(top != AUTOMATIC_TOP for top in message.top)

@@ -6,19 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from caffe_import.errors import NetError
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
-from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
+from caffe_import.net.reshaped_net import reshaped
+from caffe_import.tf_graph.builder import Forward, build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.debug_values import DebugTaps
 from caffe_import.tf_graph.device_copies import to_device
 from caffe_import.tf_graph.fixed_weights import taken_as_fixed, values_of_weights
+from caffe_import.tf_graph.other_shapes import OtherShapes, other_shapes_of
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
@@ -125,12 +129,15 @@ class FixedForward:
         graph: The traced pass.
     """
 
-    def __init__(self, net: NetSpec, params: Vector, outputs: Sequence[str], device: str = "") -> None:
+    def __init__(
+        self, net: NetSpec, params: Vector, outputs: Sequence[str], device: str = "", *, takes_sizes: bool = False
+    ) -> None:
         """Trace the pass, and keep what the graph needs of ``params``, float32 (n_params,)."""
         self.net = net
         self.outputs = tuple(outputs)
         self._device = device
         self._fed = fed_blobs(net)
+        self._singles = _Singles(net, params, self.outputs, device) if takes_sizes else None
         forward = build_forward(net, has_gradient=False)
         entries = forward.fixed_entries(params)
 
@@ -152,16 +159,42 @@ class FixedForward:
         self, feeds: Mapping[str, Array], *, layer_state: Mapping[str, tf.Tensor | Array], seed: int = 0
     ) -> FixedPass:
         """Run a pass and return all results; arguments as of ``ForwardFunction``."""
+        if self._singles is not None and other_shapes_of(_shapes(feeds, self._fed), self._fed):
+            return self._singles.run(feeds, layer_state=layer_state, seed=seed)
         inputs = _inputs(layer_state, seed, _checked(feeds, self._fed), self._device)
         blobs, loss, state = _called(self._function, inputs, self._device)
         return FixedPass({name: blob.numpy() for name, blob in blobs.items()}, float(loss), state)
+
+
+class _Singles:
+    """Passes of ``FixedForward`` for single samples of any size. Nothing is compiled before the first of them."""
+
+    def __init__(self, net: NetSpec, params: Vector, outputs: Sequence[str], device: str) -> None:
+        self._net = net
+        self._params = params
+        self._outputs = outputs
+        self._device = device
+        self._lock = Lock()
+
+    def run(self, feeds: Mapping[str, Array], **arguments: Any) -> FixedPass:
+        """Run a pass; arguments as of ``PreparedForward``."""
+        with self._lock:
+            forward, values = self._prepared
+        return forward.run(values, feeds, **arguments)
+
+    @cached_property
+    def _prepared(self) -> tuple[PreparedForward, list[tf.Tensor]]:
+        single = reshaped(self._net, {name: (1, *shape[1:]) for name, shape in fed_blobs(self._net).items()})
+        forward = PreparedForward(single, self._outputs, device=self._device)
+        return forward, forward.prepared(self._params)
 
 
 class PreparedForward:
     """The compiled pass for parameters of many passes. Made by ``compile_prepared_forward``; safe to share.
 
     As ``FixedForward``, for parameters that change now and then: other parameters need no tracing, only a preparation.
-    A small value is no constant here, so that TensorFlow orders the value for its kernels in each pass.
+    A small value is no constant here, so that TensorFlow orders the value for its kernels in each pass. Single samples
+    of other sizes have graphs of their own, which read the same values.
 
     Attributes:
         net: The net.
@@ -176,6 +209,7 @@ class PreparedForward:
         self._with_debug = debug_info
         self._fed = fed_blobs(net)
         self._forward = build_forward(net, has_gradient=False)
+        self._others = OtherShapes(net, self._other_graphs)
 
     def prepared(self, params: Vector) -> list[tf.Tensor]:
         """Return what ``run`` takes for parameters, float32 (n_params,), which may be written afterwards."""
@@ -193,27 +227,40 @@ class PreparedForward:
         seed: int = 0,
     ) -> FixedPass:
         """Run a pass with ``prepared`` values; other arguments as of ``ForwardFunction``."""
-        inputs = _inputs(layer_state, seed, _checked(feeds, self._fed), self._device)
-        blobs, loss, state, debug = _called(self.graphs.run, (values, *inputs), self._device)
+        other_shapes = other_shapes_of(_shapes(feeds, self._fed), self._fed)
+        graphs = self._others.of(other_shapes) if other_shapes else self.graphs
+        inputs = _inputs(layer_state, seed, _checked(feeds, other_shapes or self._fed), self._device)
+        blobs, loss, state, debug = _called(graphs.run, (values, *inputs), self._device)
         numbers = {name: blob.numpy() for name, blob in blobs.items()}
         return FixedPass(numbers, float(loss), state, debug.numpy() if self._with_debug else None)
 
     @cached_property
     def graphs(self) -> PreparedGraphs:
         """Both parts of the graph, traced at first use."""
+        return self._traced(self.net, self._forward)
+
+    def _other_graphs(self, net: NetSpec) -> PreparedGraphs:
+        graphs = self._traced(net, build_forward(net, has_gradient=False))
+        if graphs.value_names != self.graphs.value_names:
+            differing = ", ".join(sorted({*graphs.value_names} ^ {*self.graphs.value_names}))
+            msg = f'net "{net.name}" computes from its weights what depends on the size of a sample: {differing}'
+            raise NetError(msg)
+        return graphs
+
+    def _traced(self, net: NetSpec, forward: Forward) -> PreparedGraphs:
         arguments: tuple[Any, ...] = ()
         results: tuple[Any, ...] = ()
 
         def traced(params: tf.Tensor, *inputs: Any) -> list[tf.Tensor]:
             nonlocal arguments, results
-            entries = self._forward.entries(params)
+            entries = forward.entries(params)
             with taken_as_fixed(entries):
-                results = self._results(entries, *inputs)
+                results = self._results(forward, entries, *inputs)
             arguments = (params, *inputs)
             flat: list[tf.Tensor] = tf.nest.flatten(results)
             return flat
 
-        signature = [tf.TensorSpec((self.net.params.n_params,), tf.float32), *_signature(self.net)]
+        signature = [tf.TensorSpec((net.params.n_params,), tf.float32), *_signature(net)]
         with tf.device(self._device or None):
             uncut = tf.compat.v1.wrap_function(traced, signature)
             values = values_of_weights(arguments[0], tf.nest.flatten(results))
@@ -228,17 +275,19 @@ class PreparedForward:
             autograph=False,
         )
         with tf.device(self._device or None):
-            return PreparedGraphs(uncut, prepare, run.get_concrete_function(), of_pass.graph)
+            names = tuple(value.name for value in values)
+            return PreparedGraphs(uncut, prepare, run.get_concrete_function(), of_pass.graph, names)
 
     def _results(
         self,
+        forward: Forward,
         entries: list[tf.Tensor],
         layer_state: Mapping[str, tf.Tensor],
         seed: tf.Tensor,
         feeds: Mapping[str, tf.Tensor],
     ) -> tuple[Any, ...]:
         taps = DebugTaps(self.net) if self._with_debug else None
-        result = self._forward.on_entries(entries, layer_state, seed, feeds, taps.top if taps else None)
+        result = forward.on_entries(entries, layer_state, seed, feeds, taps.top if taps else None)
         debug = tf.stack(taps.forward(result, entries)) if taps else tf.zeros((0,))
         blobs = {name: result.blobs[name].caffe for name in self.outputs}
         return blobs, result.loss, dict(result.state), debug
@@ -253,12 +302,14 @@ class PreparedGraphs:
         prepare: Vector of parameters -> values that the pass reads.
         run: The pass.
         of_pass: The pass' graph.
+        value_names: Names of the values in the graph before the cut.
     """
 
     uncut: Any
     prepare: Callable[[tf.Tensor], list[tf.Tensor]]
     run: Callable[..., Any]
     of_pass: tf.Graph
+    value_names: tuple[str, ...]
 
 
 def _signature(net: NetSpec) -> list[Any]:
@@ -268,6 +319,10 @@ def _signature(net: NetSpec) -> list[Any]:
         tf.TensorSpec((2,), tf.int32),
         {name: tf.TensorSpec(shape, tf.float32) for name, shape in fed_blobs(net).items()},
     ]
+
+
+def _shapes(feeds: Mapping[str, Array], fed: Mapping[str, Shape]) -> dict[str, Shape]:
+    return {name: tuple(feeds[name].shape) for name in fed if name in feeds}
 
 
 def _checked(feeds: Mapping[str, Array], fed: Mapping[str, Shape]) -> dict[str, Array]:
@@ -323,23 +378,30 @@ def compile_forward(
 
 
 def compile_fixed_forward(
-    net: NetSpec, params: Vector, *, n_threads: int, outputs: Sequence[str] | None = None, device: str = ""
+    net: NetSpec,
+    params: Vector,
+    *,
+    n_threads: int,
+    outputs: Sequence[str] | None = None,
+    device: str = "",
+    takes_sizes: bool = False,
 ) -> FixedForward:
     """Compile a net's forward pass for many calls with the same parameters, for the life of the process.
 
     Args:
         net: Any phase.
-        params: float32 (n_params,); not needed after the call.
+        params: float32 (n_params,); not needed after the call, unless ``takes_sizes``.
         n_threads: See ``compile_forward``.
         outputs: See ``compile_forward``.
         device: See ``compile_forward``.
+        takes_sizes: Take also single samples, of any size.
 
     Raises:
         NetError: See ``compile_forward``.
     """
     names = _checked_outputs(net, outputs)
     set_threads(n_threads)
-    return FixedForward(net, params, names, device)
+    return FixedForward(net, params, names, device, takes_sizes=takes_sizes)
 
 
 def compile_prepared_forward(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from caffe_import.devices.compute_plan import PLAIN, ComputePlan
 from caffe_import.devices.loss_scale import LOWEST, LossScale, StepScales
 from caffe_import.devices.pieces import Pieces, pieces_of
 from caffe_import.net.debug_info import StepDebug
+from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.solver.lr_policies import learning_rate
@@ -24,6 +26,7 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, random_key
 from caffe_import.tf_graph.device_copies import tensor_in_memory_of, to_host
+from caffe_import.tf_graph.other_shapes import OtherShapes, other_shapes_of
 from caffe_import.tf_graph.step.arguments import StepArguments
 from caffe_import.tf_graph.step.device_calls import DeviceCalls
 from caffe_import.tf_graph.step.device_step import carried_state, device_step
@@ -164,35 +167,40 @@ class TrainFunction:
         # Caffe shows them at display iterations alone (Solver::Step).
         self._with_debug = solver.debug_info and solver.display > 0
         self._pieces = pieces_of(net, plan)
-        passes = PassGraph(net, build_forward(net, plan, devices), self._pieces, self._with_debug)
         self._with_blob_factors = with_blob_factors
-        self._calls = self._traced_calls(passes, plan, devices, with_grad_norm=with_grad_norm)
-        self._n_replicas = plan.n_replicas
+        compile_net = partial(self._traced_calls, plan=plan, devices=devices, with_grad_norm=with_grad_norm)
+        self._calls = compile_net(net)
+        self._others = OtherShapes(net, compile_net)
+        self._plan, self._devices = plan, devices
         self._with_grad_norm = with_grad_norm
         self._first_scale = LossScale() if plan.precision == "float16" else None
         self._fed = fed_blobs(net)
 
     def _traced_calls(
-        self, passes: PassGraph, plan: ComputePlan, devices: Sequence[str], *, with_grad_norm: bool
+        self, net: NetSpec, plan: ComputePlan, devices: Sequence[str], *, with_grad_norm: bool
     ) -> TracedCalls:
+        passes = PassGraph(net, build_forward(net, plan, devices), self._pieces, self._with_debug)
         is_scaled = plan.precision == "float16"
         if plan.n_devices == 1:
             update = UpdateGraph(
                 self.solver, self.rule, self._pieces, with_grad_norm, with_blob_factors=self._with_blob_factors
             )
-            return WholeCalls(StepGraph(self.net, self.solver, passes, update), is_scaled, devices=devices)
+            return WholeCalls(StepGraph(net, self.solver, passes, update), is_scaled, devices=devices)
         graph = device_step(self.solver, plan, devices, passes, with_grad_norm=with_grad_norm)
         return DeviceCalls(graph, is_scaled, plan.n_replicas)
 
     @property
     def count_traces(self) -> int:
-        """How often TensorFlow traced anything; 1 for each of ``run``, ``gradient`` and ``apply`` that is called."""
+        """How often TensorFlow traced anything; 1 for each of ``run``, ``gradient`` and ``apply`` that is called.
+
+        Traces for samples of other sizes do not count.
+        """
         return self._calls.count_traces
 
     def initial_state(self, params: Vector) -> TrainState:
         """Return the state of a run that begins at ``params``, float32 (n_params,): empty history, no updates."""
         history = np.zeros((self.rule.n_slots, self.net.params.n_params), np.float32)
-        carried = carried_state(self.net, self._n_replicas, params)
+        carried = carried_state(self.net, self._plan.n_replicas, params)
         return TrainState(params, history, carried, 0, self._first_scale)
 
     def prepare(self, *, with_step: bool = False) -> None:
@@ -240,7 +248,8 @@ class TrainFunction:
             seed: The run's random seed.
             worker: This worker's number; workers with one seed draw different numbers.
             feeds: Blob name -> float32 [n_steps * iter_size, *blob shape], Caffe's axis order, one pass after
-                another, for every name in ``fed_blobs(net)``; other names are ignored.
+                another, for every name in ``fed_blobs(net)``; other names are ignored. Single samples may have another
+                size, all passes of a call the same.
             blob_factors: One more factor on the rate of each blob of the layout, float32 (n_blobs,), if it was compiled
                 with them; None: all 1.
             gives_away: Nobody uses ``state`` again. The run writes the new state into its memory: two vectors of
@@ -251,8 +260,8 @@ class TrainFunction:
         """
         rates = np.array([learning_rate(self.solver, step + i) for i in range(n_steps)], np.float32)
         rates *= np.float32(rate_scale)
-        checked_feeds = self._checked(feeds, n_steps * self.solver.iter_size)
-        state_arguments = self._calls.state_arguments(state.params, self._slots(state.history))
+        calls, checked_feeds = self._checked(feeds, n_steps * self.solver.iter_size)
+        state_arguments = calls.state_arguments(state.params, self._slots(state.history))
         if gives_away:
             state.give_away()
         arguments = StepArguments(
@@ -266,7 +275,7 @@ class TrainFunction:
             feeds=checked_feeds,
             **scale_arguments(state.loss_scale),
         )
-        result = self._calls.run(arguments)
+        result = calls.run(arguments)
         reports = result.reports
         loss_scale, scales = None, None
         if result.next_scale:
@@ -301,14 +310,15 @@ class TrainFunction:
         Raises:
             ValueError: A feed is missing or has the wrong shape.
         """
+        calls, checked_feeds = self._checked(feeds, self.solver.iter_size)
         arguments = StepArguments(
-            **{self._calls.params_field: self._calls.cut(state.params)},
+            **{calls.params_field: calls.cut(state.params)},
             layer_state=dict(state.layer_state),
             step=np.int64(step),
             key=random_key(seed, worker),
-            feeds=self._checked(feeds, self.solver.iter_size),
+            feeds=checked_feeds,
         )
-        result, loss_scale, scales = self._finite_gradient(arguments, state.loss_scale)
+        result, loss_scale, scales = _finite_gradient(calls, arguments, state.loss_scale)
         new_state = replace(state, params=result.params, layer_state=result.layer_state, loss_scale=loss_scale)
         reports = result.reports
         return new_state, StepGradient(
@@ -320,24 +330,26 @@ class TrainFunction:
             scales,
         )
 
-    def _finite_gradient(
-        self, arguments: StepArguments, begun: LossScale | None
-    ) -> tuple[GradientResult, LossScale | None, StepScales | None]:
-        """Return the graph's result, the next scale, and how the scale moved."""
-        scale = begun
-        while True:
-            result = self._calls.gradient(replace(arguments, **scale_arguments(scale)))
-            if begun is None or scale is None:
-                return result, None, None
-            is_finite = bool(result.reports.is_made)
-            next_scale = scale.advanced(is_finite=is_finite)
-            if is_finite or scale.scale <= LOWEST:
-                moves = StepScales(*map(np.array, ([begun.scale], [is_finite], [next_scale.scale])))
-                return result, next_scale, moves
-            scale = next_scale
+    def of_one_pass(self) -> TrainFunction:
+        """Return the function of the same net and solver with one pass a step; for a plan without replicas."""
+        solver = replace(self.solver, iter_size=1)
+        return TrainFunction(
+            self.net, solver, with_grad_norm=False, plan=self._plan, devices=self._devices, with_blob_factors=False
+        )
+
+    @property
+    def n_replicas(self) -> int:
+        """Copies of the net that share the passes of a step."""
+        return self._plan.n_replicas
 
     def apply(
-        self, state: TrainState, gradient: Vector, *, step: int, rate_scale: float
+        self,
+        state: TrainState,
+        gradient: Vector,
+        *,
+        step: int,
+        rate_scale: float,
+        blob_factors: Vector | None = None,
     ) -> tuple[TrainState, np.float32]:
         """Make the solver's update by a given gradient; returns the rate it used too.
 
@@ -346,13 +358,14 @@ class TrainFunction:
             gradient: As ``gradient`` returns it, changed or not: it is clipped, divided by iter_size and decayed here.
             step: Clock of the step; ``lr_policy`` sees it.
             rate_scale: Factor on the rate.
+            blob_factors: As in ``run``.
         """
         rate = np.float32(learning_rate(self.solver, step)) * np.float32(rate_scale)
         arguments = StepArguments(
             **{self._calls.params_field: self._calls.cut(state.params)},
             history=self._slots(state.history),
             rates=np.array([rate]),
-            blob_factors=self._given_factors(None),
+            blob_factors=self._given_factors(blob_factors),
             updates=np.int64(state.updates),
             **{self._calls.gradient_field: self._calls.cut(gradient)},
         )
@@ -387,18 +400,44 @@ class TrainFunction:
     def _slots(self, history: Sequence[Pieces] | Vector) -> Sequence[Sequence[Any]]:
         return [self._pieces.cut(slot) if isinstance(slot, np.ndarray) else list(slot) for slot in history]
 
-    def _checked(self, feeds: Mapping[str, Array], n_passes: int) -> dict[str, Array]:
-        checked = {}
+    def _checked(self, feeds: Mapping[str, Array], n_passes: int) -> tuple[TracedCalls, dict[str, Array]]:
+        """Return the calls for feeds of these shapes, and the feeds that the net reads."""
+        checked, other_shapes = {}, {}
         for name, shape in self._fed.items():
             expected = (n_passes, *shape)
             if name not in feeds:
                 msg = f'no feed for blob "{name}"; expected float32 {expected}'
                 raise ValueError(msg)
-            if tuple(feeds[name].shape) != expected:
-                msg = f'feed for blob "{name}" has shape {tuple(feeds[name].shape)}; expected {expected}'
-                raise ValueError(msg)
             checked[name] = feeds[name]
-        return checked
+            if tuple(feeds[name].shape) != expected:
+                other_shapes = self._other_shapes(feeds, n_passes)
+                if not other_shapes:
+                    msg = f'feed for blob "{name}" has shape {tuple(feeds[name].shape)}; expected {expected}'
+                    raise ValueError(msg)
+        return self._others.of(other_shapes) if other_shapes else self._calls, checked
+
+    def _other_shapes(self, feeds: Mapping[str, Array], n_passes: int) -> Mapping[str, Shape]:
+        shapes = {name: tuple(feeds[name].shape) for name in self._fed if name in feeds}
+        if any(shape[:1] != (n_passes,) for shape in shapes.values()):
+            return {}
+        return other_shapes_of({name: shape[1:] for name, shape in shapes.items()}, self._fed)
+
+
+def _finite_gradient(
+    calls: TracedCalls, arguments: StepArguments, begun: LossScale | None
+) -> tuple[GradientResult, LossScale | None, StepScales | None]:
+    """Return the graph's result, the next scale, and how the scale moved."""
+    scale = begun
+    while True:
+        result = calls.gradient(replace(arguments, **scale_arguments(scale)))
+        if begun is None or scale is None:
+            return result, None, None
+        is_finite = bool(result.reports.is_made)
+        next_scale = scale.advanced(is_finite=is_finite)
+        if is_finite or scale.scale <= LOWEST:
+            moves = StepScales(*map(np.array, ([begun.scale], [is_finite], [next_scale.scale])))
+            return result, next_scale, moves
+        scale = next_scale
 
 
 def compile_training(

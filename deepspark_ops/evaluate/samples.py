@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.data.sample_source import join_columns
+from caffe_import.data.sample_source import compacted, join_columns
 from caffe_import.errors import NetError
+from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
@@ -33,6 +34,7 @@ class Batch:
         count: Number of samples.
         stored: Blob -> values as stored, before the transform, shape (count, ...); images are NCHW, BGR.
         feeds: Blob -> float32 of the blob's full shape, as the net takes it; rows from ``count`` on repeat the last.
+            A sample of another size than the first has a batch of its own, without such rows.
     """
 
     start: int
@@ -87,11 +89,12 @@ class Samples:
     def batches(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """Yield the samples from ``start`` to before ``stop`` once, in order, ``batch_size`` at a time.
 
-        The last batch may hold fewer. Without arguments these are all samples.
+        The last batch may hold fewer. Samples of several sizes come one at a time. Without arguments these are all
+        samples.
         """
         end = self.n_samples if stop is None else min(stop, self.n_samples)
         for first in range(start, end, self.batch_size):
-            yield self.read(first, min(self.batch_size, end - first))
+            yield from self._of_one_size(first, min(self.batch_size, end - first))
 
     def stored(self, index: int) -> Column:
         """Return the first blob of a sample as stored, before the transform; an image is (C, H, W), BGR.
@@ -111,17 +114,36 @@ class Samples:
         """Return samples [start, start + count); ``count`` is at most ``batch_size``.
 
         Raises:
-            DataError: A shard is missing or damaged.
+            DataError: A shard is missing or damaged, or the samples have several sizes.
         """
+        batch, *others = self._of_one_size(start, count)
+        if others:
+            sizes = " and ".join(str(shape) for shape in sorted({_size(part) for part in (batch, *others)})[:2])
+            msg = f"samples {start} to {start + count - 1} have several sizes, such as {sizes}; allowed: one size"
+            raise DataError(msg)
+        return batch
+
+    def _of_one_size(self, start: int, count: int) -> Iterator[Batch]:
+        """Yield samples [start, start + count) together, or one at a time if a size differs from the first sample's."""
+        read = [layer.read_unlabelled(start, count) for layer in self.layers]
+        if all(layer.has_own_size(columns) for layer, columns in zip(self.layers, read, strict=True)):
+            yield self._batch(start, read, [layer.tops for layer in self.layers])
+            return
+        for row in range(count):
+            single = [tuple(compacted(column[row : row + 1]) for column in columns) for columns in read]
+            shapes = [layer.shapes_of_single(columns) for layer, columns in zip(self.layers, single, strict=True)]
+            yield self._batch(start + row, single, shapes)
+
+    def _batch(self, start: int, read: Sequence[tuple[Column, ...]], shapes: Sequence[Mapping[str, Shape]]) -> Batch:
         stored: dict[str, Column] = {}
         feeds: dict[str, npt.NDArray[np.float32]] = {}
-        for layer in self.layers:
-            columns = layer.read_unlabelled(start, count)
+        for layer, columns, layer_shapes in zip(self.layers, read, shapes, strict=True):
             stored.update({top: columns[at] for top, at in zip(layer.tops, layer.columns, strict=True)})
-            targets = {top: np.empty(shape, np.float32) for top, shape in layer.tops.items()}
-            layer.fill([_padded(column, layer.batch_size) for column in columns], targets, (0,))
+            targets = {top: np.empty(shape, np.float32) for top, shape in layer_shapes.items()}
+            n_rows = next(iter(layer_shapes.values()))[0]
+            layer.fill([_padded(column, n_rows) for column in columns], targets, (0,))
             feeds.update(targets)
-        return Batch(start, count, stored, feeds)
+        return Batch(start, len(read[0][0]), stored, feeds)
 
 
 class SampleDigest:
@@ -211,6 +233,10 @@ def _without_chance(layer: FedLayer) -> FedLayer:
     """Caffe mirrors at random in TEST too; a score or an exported model must not depend on a coin."""
     transform = None if layer.transform is None else replace(layer.transform, mirror=False)
     return replace(layer, transform=transform, phase="TEST")
+
+
+def _size(batch: Batch) -> Shape:
+    return next(iter(batch.feeds.values())).shape[1:]
 
 
 def _padded(column: Column, length: int) -> Column:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.net.layer_registry import Shape
 from deepspark_ops.evaluate.per_sample.each_batch import EachBatch
 from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
@@ -113,11 +114,20 @@ class _Waiting:
 
     def add(self, batch: Batch, values: Mapping[str, Array]) -> None:
         """Take a batch; count the waiting batches at ``ROWS_AT_ONCE`` rows or ``BYTES_AT_ONCE`` bytes."""
+        results = [
+            (
+                [values[name] for name in task_sum.chosen.outputs],
+                targets_of(task_sum.chosen, values, batch.stored, batch.feeds, batch.count),
+            )
+            for task_sum in self._sums
+        ]
+        if any(
+            parts and _shapes(parts[0]) != _shapes(result) for parts, result in zip(self._parts, results, strict=True)
+        ):
+            self.count()  # samples of several sizes
         self._starts.append(batch.start)
         self._n_rows += batch.count
-        for task_sum, parts in zip(self._sums, self._parts, strict=True):
-            answers = [values[name] for name in task_sum.chosen.outputs]
-            targets = targets_of(task_sum.chosen, values, batch.stored, batch.feeds, batch.count)
+        for (answers, targets), parts in zip(results, self._parts, strict=True):
             self._n_bytes += targets.nbytes + sum(part.nbytes for part in answers)
             parts.append((answers, targets))
         if self._n_rows >= ROWS_AT_ONCE or self._n_bytes >= BYTES_AT_ONCE:
@@ -139,6 +149,12 @@ class _Waiting:
             self._each(ScoredBatch(start, content, results))
         self._starts.clear()
         self._n_rows = self._n_bytes = 0
+
+
+def _shapes(result: tuple[list[Array], Array]) -> list[Shape]:
+    """Return the shapes of one sample's answers and target."""
+    answers, targets = result
+    return [values.shape[1:] for values in (*answers, targets)]
 
 
 def joined(parts: Sequence[Array]) -> Array:

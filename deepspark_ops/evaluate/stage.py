@@ -166,8 +166,9 @@ def _section(config: EvaluateConfig, evaluated: Evaluated) -> ComparisonSection 
 
 
 def _speed(answers: AnswersOf, samples: Samples, device: str) -> Speed:
-    feeds = samples.read(0, min(samples.batch_size, samples.n_samples)).feeds
-    return measure_speed(lambda: answers(feeds), batch_size=samples.batch_size, device=device)
+    feeds = next(samples.batches()).feeds
+    batch_size = len(next(iter(feeds.values())))
+    return measure_speed(lambda: answers(feeds), batch_size=batch_size, device=device)
 
 
 def _mistake_pictures(

@@ -69,13 +69,22 @@ def open_answers(
     if ready.kind == "gpu":
         _log.info("scores on %s", ready.description)
     device = next(iter(ready.names), "")
-    answers = compile_answers(trained.net, trained.params, tasks, n_threads=ready.n_threads, device=device)
+    takes_sizes = any(layer.takes_sizes for layer in trained.samples.layers)
+    answers = compile_answers(
+        trained.net, trained.params, tasks, n_threads=ready.n_threads, device=device, takes_sizes=takes_sizes
+    )
     n_at_once = passes_at_once(trained.net.blob_shapes.values(), n_threads, is_host=ready.is_host)
     return ReadyNet(answers, ready.description, n_at_once)
 
 
 def compile_answers(
-    net: NetSpec, params: Vector, tasks: Sequence[ChosenTask], *, n_threads: int, device: str = ""
+    net: NetSpec,
+    params: Vector,
+    tasks: Sequence[ChosenTask],
+    *,
+    n_threads: int,
+    device: str = "",
+    takes_sizes: bool = False,
 ) -> Answers:
     """Compile ``net`` and return a function from a batch to the results.
 
@@ -85,6 +94,7 @@ def compile_answers(
         tasks: Its results.
         n_threads: TensorFlow's threads; fixed for the process by the first net compiled in it.
         device: TensorFlow's name of the device; empty: its own choice.
+        takes_sizes: Take also single samples, of any size.
 
     Returns:
         Outputs after their activation, and the targets that the net computes from data, by blob.
@@ -92,7 +102,9 @@ def compile_answers(
     Raises:
         NetError: A layer type that cannot be computed.
     """
-    forward = compile_fixed_forward(net, params, n_threads=n_threads, outputs=wanted_blobs(tasks), device=device)
+    forward = compile_fixed_forward(
+        net, params, n_threads=n_threads, outputs=wanted_blobs(tasks), device=device, takes_sizes=takes_sizes
+    )
     activations = {name: task for task in tasks for name in task.outputs}
 
     def answers(feeds: Feeds) -> dict[str, npt.NDArray[Any]]:

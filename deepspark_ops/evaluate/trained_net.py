@@ -13,7 +13,7 @@ import numpy as np
 from caffe_import.errors import WeightsError
 from caffe_import.file_access.regular_file import regular_bytes
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
-from caffe_import.net.batch_size import BuildNet, net_in_batches, set_batch_size
+from caffe_import.net.batch_size import BuildNet, batch_size_of, net_in_batches, set_batch_size
 from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
@@ -121,7 +121,8 @@ def open_trained_net(
             " (option dataset), or split=test"
         )
         raise ConfigError(msg)
-    binding = DataBinding(dataset, run.root, split, cache_bytes=0)  # each sample is read once
+    single = frozenset(layer.name for layer in fed if batch_size_of(layer) == 1)
+    binding = DataBinding(dataset, run.root, split, cache_bytes=0, single=single)  # each sample is read once
     sample_shapes = partial(binding.sample_shapes, "TRAIN" if split == "train" else "TEST")
     try:
         build = partial(build_net_spec, message, phase="TEST", sample_shapes=sample_shapes)

@@ -7,6 +7,7 @@ from contextlib import closing
 from math import prod
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from caffe_import.errors import NetError
 from deepspark_ops.processes.ahead import mapped_ahead
 
 _FLOAT_BYTES: Final = 4
@@ -42,6 +43,15 @@ def passes_at_once(shapes: Iterable[Sequence[int]], n_threads: int, *, is_host: 
     """
     n_bytes = _FLOAT_BYTES * sum(prod(shape) for shape in shapes)
     return 2 if is_host and n_threads > 1 and n_bytes <= MOST_PASS_BYTES else 1
+
+
+def several_shapes(output: str, shape: Sequence[int], first: Sequence[int]) -> NetError:
+    """Return the error for an output whose mean over the batches does not exist."""
+    msg = (
+        f'output "{output}" has shape {tuple(shape)} for one sample and {tuple(first)} for the first; a test reports'
+        " the mean over the batches, which needs equal shapes; let a Silence layer read the blob"
+    )
+    return NetError(msg)
 
 
 class BatchPasses(Generic[_Batch, _Result]):

@@ -16,7 +16,7 @@ from deepspark_ops.config.commands.single_net import NetTestConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.evaluate.samples import scored_layers
 from deepspark_ops.evaluate.trained_net import load_params
-from deepspark_ops.processes.batch_passes import BatchPasses, passes_at_once
+from deepspark_ops.processes.batch_passes import BatchPasses, passes_at_once, several_shapes
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.single_net.net_file import opened_net
 from deepspark_ops.train.data.data_layers import FedLayer
@@ -82,7 +82,8 @@ def mean_outputs(
         layers = scored_layers(opened.binding, net, config.split)
         n_samples, batch_size = layers[0].samples.n_samples, layers[0].batch_size
         n_threads = config.threads or host_cores()
-        forward = compile_fixed_forward(net, params, n_threads=n_threads)
+        takes_sizes = any(layer.takes_sizes for layer in layers)
+        forward = compile_fixed_forward(net, params, n_threads=n_threads, takes_sizes=takes_sizes)
         n_batches = config.iterations or math.ceil(n_samples / batch_size)
         passes: BatchPasses[Mapping[str, npt.NDArray[np.float32]], FixedPass] = BatchPasses(
             lambda feeds, layer_state: forward.run(feeds, layer_state=layer_state),
@@ -95,6 +96,8 @@ def mean_outputs(
             for number, result in enumerate(results, start=1):
                 losses += result.loss
                 for blob, values in result.blobs.items():
+                    if values.shape[1:] != sums[blob].shape[1:]:
+                        raise several_shapes(blob, values.shape, sums[blob].shape)
                     sums[blob] = sums[blob] + values
                 on_batch(number, n_batches)
         means = {blob: np.asarray(total / n_batches, np.float64) for blob, total in sums.items()}
@@ -111,9 +114,11 @@ def mean_outputs(
 
 def _feeds(layers: Sequence[FedLayer], number: int) -> dict[str, npt.NDArray[np.float32]]:
     """Return batch ``number`` of each layer, blob -> values; a layer goes on with its first sample after the last."""
-    feeds = {top: np.empty(shape, np.float32) for layer in layers for top, shape in layer.tops.items()}
+    feeds: dict[str, npt.NDArray[np.float32]] = {}
     for layer in layers:
-        layer.fill(layer.read_wrapped(number * layer.batch_size, layer.batch_size), feeds, (0,))
+        columns = layer.read_wrapped(number * layer.batch_size, layer.batch_size)
+        feeds |= {top: np.empty(shape, np.float32) for top, shape in layer.shapes_of(columns).items()}
+        layer.fill(columns, feeds, (0,))
     return feeds
 
 

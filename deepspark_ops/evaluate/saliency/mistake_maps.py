@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import NetError
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.reshaped_net import reshaped
 from caffe_import.tf_graph.score_gradients import ScoreGradientFunction
 from deepspark_ops.config.shared_options.saliency import DEFAULT_SQUARES
 from deepspark_ops.evaluate.saliency.maps import (
@@ -56,12 +58,16 @@ def mistake_maps(
         net = trained.with_batch_size(1)
     except NetError:  # the net computes several samples together, and an answer has no pixels of its own
         return []
-    gradients = ScoreGradientFunction(net, source=source, result=chosen.output)
+    gradients_of: dict[Shape, ScoreGradientFunction] = {}
     examples = []
     for mistake in mistakes:
         feeds = trained.samples.read(mistake.index, 1).feeds
         single = {name: values[:1] for name, values in feeds.items()}
-        computed = gradients(trained.params, single, np.array([mistake.predicted]))
+        shape = single[source].shape
+        if shape not in gradients_of:
+            own = reshaped(net, {name: values.shape for name, values in single.items()})
+            gradients_of[shape] = ScoreGradientFunction(own, source=source, result=chosen.output)
+        computed = gradients_of[shape](trained.params, single, np.array([mistake.predicted]))
         maps = {"gradient times input": gradient_times_input(computed.source[0], single[source][0])}
         if computed.feature_maps is not None and computed.feature_gradients is not None:
             maps["Grad-CAM"] = grad_cam(computed.feature_maps[0], computed.feature_gradients[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from caffe_import.data.sample_source import join_columns
 from deepspark_ops.config.shared_options.task import TaskName
-from deepspark_ops.evaluate.samples import Samples
+from deepspark_ops.evaluate.samples import Batch, Samples
 from deepspark_ops.evaluate.tasks.answers import targets_of
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
@@ -79,10 +79,10 @@ def make_examples(
         DataError: A shard is missing or damaged.
     """
     examples: dict[int, Example] = {}
-    for start in range(0, len(indices), samples.batch_size):
-        chunk = indices[start : start + samples.batch_size]
-        read = [samples.read(index, 1) for index in chunk]
-        rows = [*read, *[read[-1]] * (samples.batch_size - len(read))]
+    for read in _chunks(samples, indices):
+        chunk = [part.start for part in read]
+        n_rows = len(next(iter(read[0].feeds.values())))
+        rows = [*read, *[read[-1]] * (n_rows - len(read))]
         feeds = {name: np.concatenate([row.feeds[name][:1] for row in rows]) for name in read[0].feeds}
         stored = {name: join_columns([part.stored[name] for part in read]) for name in read[0].stored}
         values = answers(feeds)
@@ -93,6 +93,15 @@ def make_examples(
             pictures = _pictures(chosen, stored[first][at], feeds[first][at], outputs, targets[at])
             examples[index] = Example(index, outputs, targets[at], tuple(pictures))
     return examples
+
+
+def _chunks(samples: Samples, indices: Sequence[int]) -> Iterator[list[Batch]]:
+    """Yield the samples in batches of the net's size, or one at a time if their sizes differ."""
+    for start in range(0, len(indices), samples.batch_size):
+        read = [samples.read(index, 1) for index in indices[start : start + samples.batch_size]]
+        shapes = {next(iter(part.feeds.values())).shape for part in read}
+        is_of_one_size = len(shapes) == 1 and shapes.pop()[0] == samples.batch_size
+        yield from [read] if is_of_one_size else ([part] for part in read)
 
 
 def _pictures(

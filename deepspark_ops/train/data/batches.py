@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.data.sample_source import join_columns
+from caffe_import.data.sample_source import column_of, compacted, join_columns
 from caffe_import.net.layer_registry import Shape
 from deepspark_ops.exchange.state.leases import Lease, sample_order
 from deepspark_ops.exchange.transport.link import WorkerLink
@@ -95,7 +95,7 @@ class _Stream:
             at = self._used - lease.skip
             parts.append(
                 [
-                    tuple(column[at * n : (at + piece) * n] for column in rows)
+                    tuple(compacted(column[at * n : (at + piece) * n]) for column in rows)
                     for rows, n in zip(self._rows, self._n_each, strict=True)
                 ]
             )
@@ -182,6 +182,9 @@ class LeasedBatches:
         self._capacity, self._ring = room.capacity, room.feeds
         self._is_shared = shared is not None
         self._uses: list[list[_Use]] = [[] for _ in range(self._capacity)]
+        self._own_feeds: list[Feeds | None] = [None] * self._capacity
+        """Feeds of the steps with samples of other sizes than the ring's; such a step is drawn alone."""
+        self._late: tuple[Feeds, list[Uses]] | None = None
         self._open: dict[int, _Use] = {}
         self._turn = threading.Condition()
         self._head = self._held = self._ready = 0
@@ -230,19 +233,37 @@ class LeasedBatches:
                 self._turn.wait(_WAIT_S)
             if self._error is not None:
                 raise self._error
-            self._held = min(n_steps, self._ready)
+            self._held = self._n_of_one_size(self._head, min(n_steps, self._ready))
             self._ready -= self._held
-            first, n_steps = self._head, self._held
-        passes = slice(first * self._iter_size, (first + n_steps) * self._iter_size)
-        uses: list[Uses] = [tuple(self._uses[slot]) for slot in range(first, first + n_steps)]
-        return {top: values[passes] for top, values in self._ring.items()}, uses
+            return self._steps(self._head, self._held)
 
     def _made_now(self, max_steps: int) -> tuple[Feeds, list[Uses]]:
+        if self._late is not None:
+            late, self._late = self._late, None
+            return late
         n_steps = 0
         while n_steps < max_steps and self._own_step != self._last_step and self._make_step(n_steps):
             n_steps += 1
-        passes = slice(0, n_steps * self._iter_size)
-        return {top: values[passes] for top, values in self._ring.items()}, [tuple(u) for u in self._uses[:n_steps]]
+            if self._own_feeds[n_steps - 1] is not None:
+                break
+        n_drawn = self._n_of_one_size(0, n_steps)
+        if n_drawn < n_steps:
+            self._late = self._steps(n_drawn, 1)
+        return self._steps(0, n_drawn)
+
+    def _n_of_one_size(self, first: int, n_steps: int) -> int:
+        """Return how many of consecutive slots can be drawn together."""
+        for slot in range(first, first + n_steps):
+            if self._own_feeds[slot] is not None:
+                return max(1, slot - first)
+        return n_steps
+
+    def _steps(self, first: int, n_steps: int) -> tuple[Feeds, list[Uses]]:
+        uses: list[Uses] = [tuple(self._uses[slot]) for slot in range(first, first + n_steps)]
+        if n_steps == 1 and (own_feeds := self._own_feeds[first]) is not None:
+            return own_feeds, uses
+        passes = slice(first * self._iter_size, (first + n_steps) * self._iter_size)
+        return {top: values[passes] for top, values in self._ring.items()}, uses
 
     def book(self, uses: Uses) -> None:
         """Count the samples of a step as used: from now on ``leases`` counts these samples, and full leases go back."""
@@ -266,11 +287,10 @@ class LeasedBatches:
         The cursor goes on from the end of test ``ordinal - 1``, as in Caffe.
         """
         test = self._tests[net]
-        shapes = _shapes_of(test.layers, test.drawn)
         for batch in range(ordinal * test.n_batches, (ordinal + 1) * test.n_batches):
-            feeds = {top: _aligned(shape) for top, shape in shapes.items()}
-            for position, layer in enumerate(test.layers):
-                columns = layer.read_wrapped(batch * layer.batch_size, layer.batch_size)
+            read = [layer.read_wrapped(batch * layer.batch_size, layer.batch_size) for layer in test.layers]
+            feeds = {top: _aligned(shape) for top, shape in _shapes_of(test.layers, test.drawn, read).items()}
+            for position, (layer, columns) in enumerate(zip(test.layers, read, strict=True)):
                 layer.fill(columns, feeds, (self._key[0], _TEST_STREAM, net, batch, position))
             for position, drawn in enumerate(test.drawn, start=len(test.layers)):
                 drawn.fill(feeds, (self._key[0], _TEST_STREAM, net, batch, position))
@@ -322,26 +342,51 @@ class LeasedBatches:
 
     def _make_step(self, slot: int) -> bool:
         uses: list[_Use] = []
+        passes = []
         for number in range(self._iter_size):
-            row = slot * self._iter_size + number
-            for order, stream in enumerate(self._streams):
+            batches: list[list[tuple[Column, ...]]] = []
+            for stream in self._streams:
                 batch = stream.next_batch(uses)
                 if batch is None:
                     return False
+                batches.append(batch)
+            targets = self._room(slot * self._iter_size + number, batches)
+            for order, (stream, batch) in enumerate(zip(self._streams, batches, strict=True)):
                 for position, (layer, columns) in enumerate(zip(stream.layers, batch, strict=True)):
-                    targets = {top: self._ring[top][row] for top in layer.tops}
                     layer.fill(columns, targets, (*self._key, self._own_step, number, order, position))
             for position, drawn in enumerate(self._drawn):
-                targets = {top: self._ring[top][row] for top in drawn.tops}
                 drawn.fill(targets, (*self._key, self._own_step, number, len(self._streams), position))
+            passes.append(targets)
         self._own_step += 1
         self._uses[slot] = uses
+        self._own_feeds[slot] = self._feeds_of_other_size(passes)
         return True
 
+    def _room(self, row: int, batches: Sequence[Sequence[tuple[Column, ...]]]) -> dict[str, npt.NDArray[np.float32]]:
+        """Return the row of the ring for a pass, or arrays of its own for samples of other sizes."""
+        layers = [layer for stream in self._streams for layer in stream.layers]
+        shapes = _shapes_of(layers, self._drawn, [columns for batch in batches for columns in batch])
+        if all(shape == self._ring[top].shape[1:] for top, shape in shapes.items()):
+            return {top: values[row] for top, values in self._ring.items()}
+        return {top: _aligned(shape) for top, shape in shapes.items()}
 
-def _shapes_of(layers: Sequence[FedLayer], drawn: Sequence[DrawnLayer]) -> dict[str, Shape]:
-    tops = [layer.tops for layer in layers] + [layer.tops for layer in drawn]
-    return {top: shape for layer_tops in tops for top, shape in layer_tops.items()}
+    def _feeds_of_other_size(self, passes: Sequence[dict[str, npt.NDArray[np.float32]]]) -> Feeds | None:
+        """Return a step's feeds if a pass has other sizes than the ring's; objects where passes have several sizes."""
+        if all(values.shape == self._ring[top].shape[1:] for targets in passes for top, values in targets.items()):
+            return None
+        if len(passes) == 1:
+            return {top: values[np.newaxis] for top, values in passes[0].items()}
+        # Copies: the ring's rows are of the next steps soon.
+        return {top: column_of([targets[top].copy() for targets in passes]) for top in passes[0]}
+
+
+def _shapes_of(
+    layers: Sequence[FedLayer], drawn: Sequence[DrawnLayer], read: Sequence[tuple[Column, ...]] = ()
+) -> dict[str, Shape]:
+    """Return blob -> shape of a pass; ``read``: the columns of each layer for this pass, which may have other sizes."""
+    tops = [layer.shapes_of(columns) for layer, columns in zip(layers, read, strict=True)] if read else []
+    tops = tops or [layer.tops for layer in layers]
+    return {top: shape for layer_tops in (*tops, *(layer.tops for layer in drawn)) for top, shape in layer_tops.items()}
 
 
 def _aligned(shape: Shape) -> npt.NDArray[np.float32]:

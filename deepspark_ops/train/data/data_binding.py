@@ -31,6 +31,8 @@ from deepspark_ops.train.data.sample_cache import CACHE_BYTES, SampleCache
 
 READS_FILES = ("Data", "ImageData", "HDF5Data")
 """Layer types with their own source."""
+READS_PICTURES = ("Data", "ImageData")
+"""Layer types whose samples may have several sizes."""
 FED_BY_COLUMN = ("Input", "MemoryData")
 """Layer types that only a dataset can feed: the tops take the dataset's columns in order."""
 FILLS_ITSELF = ("DummyData",)
@@ -57,6 +59,7 @@ class DataBinding:
         split: Part of the dataset for both phases; None: the training set in TRAIN, the test set in TEST.
         cache_bytes: Limit of kept samples per source; 0 if each sample is read once.
         stamps: Split -> the stamps of the shards when the run began, for a check; empty for no check.
+        single: Names of data layers whose batch is of one sample, where the net is built for larger batches.
     """
 
     dataset: DataPath | None
@@ -64,6 +67,7 @@ class DataBinding:
     split: SplitName | None = None
     cache_bytes: int = CACHE_BYTES
     stamps: Mapping[str, Mapping[str, Stamp]] = field(default_factory=dict)
+    single: frozenset[str] = frozenset()
     _caches: dict[tuple[object, ...], SampleCache] = field(default_factory=dict)
     _windows: dict[tuple[Phase, str], WindowBatches] = field(default_factory=dict)
 
@@ -174,7 +178,9 @@ class DataBinding:
                 name = dataset.columns[column]
                 finding = f'top "{top}" has shape {shape}, samples of column "{name}" have {sample_shape}'
                 raise _refusal(layer, finding)
-        return FedLayer(layer.name, tops, columns, samples, transform, stream, phase)
+        is_single = layer.name in self.single or layer.definition.top_shapes[0][0] == 1
+        takes_sizes = is_single and layer.type in READS_PICTURES and not (transform and transform.crop_size)
+        return FedLayer(layer.name, tops, columns, samples, transform, stream, phase, takes_sizes=takes_sizes)
 
     def _open_windows(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> WindowBatches:
         key = (phase, layer.name)

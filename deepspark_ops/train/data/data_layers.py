@@ -32,6 +32,7 @@ class FedLayer:
         phase: Decides the transform's random parts.
         labels: Columns that the net reads as classes; ``read_wrapped`` checks the labels.
         shuffles: Does the layer ask for an order of its own?
+        takes_sizes: May each sample have a size of its own? As in Caffe, in batches of one sample without a crop.
     """
 
     name: str
@@ -43,6 +44,7 @@ class FedLayer:
     phase: Phase
     labels: tuple[LabelColumn, ...] = ()
     shuffles: bool = False
+    takes_sizes: bool = False
 
     @property
     def batch_size(self) -> int:
@@ -84,14 +86,15 @@ class FedLayer:
     def _unfit(self, first: Shape, shape: Shape) -> str:
         """Return why an image of another shape than the first does not fit the net; empty if the image fits."""
         side = 0 if self.transform is None else self.transform.crop_size
-        if not side or len(shape) != len(first):
+        if not (side or self.takes_sizes) or len(shape) != len(first):
             return (
-                "allowed: equal shapes, or a crop_size in transform_param; new_height and new_width of ImageData, or"
-                " deepspark ingest with --resize-height and --resize-width, make one size"
+                "allowed: equal shapes, a crop_size in transform_param, or batch_size: 1 with a net that takes any"
+                " size; new_height and new_width of ImageData, or deepspark ingest with --resize-height and"
+                " --resize-width, make one size"
             )
         if shape[0] != first[0]:
             return "allowed: equal channels; set force_color or force_gray in transform_param (is_color of ImageData)"
-        if min(shape[1:]) < side:
+        if side and min(shape[1:]) < side:
             return f"allowed: at least crop_size={side} pixels in height and width"
         if self.transform is not None and self.transform.mean is not None:
             return "allowed: images of the size of mean_file; mean_value fits images of all sizes"
@@ -99,22 +102,42 @@ class FedLayer:
 
     def _check_labels(self, columns: Sequence[Column], position: int) -> None:
         for labels in self.labels:
-            outside = labels.first_outside(columns[labels.column])
-            if outside is not None:
-                row, label = outside
-                raise DataError(labels.finding(label, self.samples.sample_name(position + row)))
+            column = columns[labels.column]
+            parts = [column] if column.dtype != np.object_ else [values[np.newaxis] for values in column]
+            for first, part in enumerate(parts):
+                outside = labels.first_outside(part)
+                if outside is not None:
+                    row, label = outside
+                    raise DataError(labels.finding(label, self.samples.sample_name(position + first + row)))
+
+    def has_own_size(self, columns: Sequence[Column]) -> bool:
+        """Return whether samples, as read, have the size of the first sample, and so of ``tops``."""
+        if not self.takes_sizes:
+            return True
+        return columns[0].shape[1:] == self.samples.dataset.sample_shapes[0]
+
+    def shapes_of(self, columns: Sequence[Column]) -> Mapping[str, Shape]:
+        """Return top -> full shape for the samples of a pass, as read: ``tops``, but for a sample of another size."""
+        return self.tops if self.has_own_size(columns) else self.shapes_of_single(columns)
+
+    def shapes_of_single(self, columns: Sequence[Column]) -> Mapping[str, Shape]:
+        """Return top -> full shape for a pass of a single sample."""
+        return {
+            top: (1, *(columns[0][0].shape if column == 0 else shape[1:]))
+            for (top, shape), column in zip(self.tops.items(), self.columns, strict=True)
+        }
 
     def fill(
         self, columns: Sequence[Column], targets: Mapping[str, npt.NDArray[np.float32]], key: tuple[int, ...]
     ) -> None:
-        """Write the values of a pass into ``targets``: top -> float32 array of the top's full shape.
+        """Write the values of a pass into ``targets``: top -> float32 array of the shape that ``shapes_of`` returns.
 
         Args:
             columns: Values of ``batch_size`` samples, as read.
             targets: Receive the values.
             key: Seed of the random draws.
         """
-        for (top, shape), position in zip(self.tops.items(), self.columns, strict=True):
+        for top, position in zip(self.tops, self.columns, strict=True):
             values = columns[position]
             if position == 0 and self.transform is not None:
                 rng = np.random.default_rng(key) if self.transform.is_random(self.phase) else None
@@ -125,7 +148,7 @@ class FedLayer:
                 values = transform_batch(values, self.transform, phase=self.phase, rng=rng, out=out)
                 if out is not None:
                     continue
-            targets[top][...] = values.reshape(shape)
+            targets[top][...] = values.reshape(targets[top].shape)
 
 
 def leased_layer(stream: Sequence[FedLayer]) -> FedLayer:

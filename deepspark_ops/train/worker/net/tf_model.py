@@ -22,11 +22,12 @@ from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.device_copies import to_host
 from caffe_import.tf_graph.devices import ReadyDevices
+from caffe_import.tf_graph.mixed_steps import MixedSteps, are_mixed
 from caffe_import.tf_graph.out_of_memory import OUT_OF_MEMORY, exhausted_layer, wanted_memory
 from caffe_import.tf_graph.predict import FixedPass, PreparedForward, compile_prepared_forward
 from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.processes.batch_passes import BatchPasses, LayerState, passes_at_once
+from deepspark_ops.processes.batch_passes import BatchPasses, LayerState, passes_at_once, several_shapes
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests, training_outputs
@@ -119,6 +120,7 @@ class TfModel:
         self._run = run
         compiled = compile_nets(run, devices) if nets is None else nets
         self._train = compiled.train
+        self._mixed = MixedSteps(compiled.train)
         self.statistics = run.statistics()
         self.n_passes = run.solver.iter_size
         self.is_on_host = devices.is_host
@@ -148,7 +150,7 @@ class TfModel:
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         """See ``Model``."""
         with self._memory_errors_named():
-            self._state, outputs = self._train.run(
+            self._state, outputs = self._function_for(feeds).run(
                 self._state,
                 step=step,
                 n_steps=n_steps,
@@ -177,13 +179,16 @@ class TfModel:
         def step_of(params: Vector) -> Vector:
             fresh = replace(self._train.initial_state(params), layer_state=self._state.layer_state)
             with self._memory_errors_named():
-                stepped, _ = self._train.run(
+                stepped, _ = self._function_for(feeds).run(
                     fresh, step=step, n_steps=1, rate_scale=1.0, seed=self._seed, worker=self._worker, feeds=first
                 )
             subtracted: Vector = stepped.history_view()[0] / solver_rate
             return subtracted
 
         return step_of
+
+    def _function_for(self, feeds: Feeds) -> TrainFunction | MixedSteps:
+        return self._mixed if self.n_passes > 1 and are_mixed(feeds) else self._train
 
     @contextmanager
     def _memory_errors_named(self) -> Iterator[None]:
@@ -196,12 +201,12 @@ class TfModel:
 
     def to_device(self, feeds: Feeds) -> Feeds:
         """Return the feeds of a ``run`` as tensors in the device's memory; any thread may call it."""
-        return self._train.feeds_to_device(feeds)
+        return dict(feeds) if are_mixed(feeds) else self._train.feeds_to_device(feeds)
 
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
         """See ``GradientSource``."""
         with self._memory_errors_named():
-            self._state, result = self._train.gradient(
+            self._state, result = self._function_for(feeds).gradient(
                 self._state, step=step, seed=self._seed, worker=self._worker, feeds=feeds
             )
         rate = np.float32(learning_rate(self._train.solver, step)) * np.float32(rate_scale)
@@ -341,16 +346,22 @@ class _TestNet:
                 if result.debug is not None:
                     self.debug_lines = forward_lines(net, result.debug.tolist())
                 self.side.add(result.blobs)
-                yield {name: _in_whole_batch(result.blobs[name], net.blob_shapes[name]) for name in net.outputs}
+                yield {name: _in_whole_batch(name, result.blobs[name], net.blob_shapes[name]) for name in net.outputs}
 
     def _pass(self, feeds: Feeds, layer_state: LayerState) -> FixedPass:
         return self._forward.run(self._values, feeds, layer_state=layer_state, seed=self._seed)
 
 
-def _in_whole_batch(values: npt.NDArray[np.float32], shape: Shape) -> npt.NDArray[np.float32]:
-    """Return an output in the declared shape, so that batches can be averaged: behind Filter with rows of NaN."""
+def _in_whole_batch(name: str, values: npt.NDArray[np.float32], shape: Shape) -> npt.NDArray[np.float32]:
+    """Return an output in the declared shape, so that batches can be averaged: behind Filter with rows of NaN.
+
+    Raises:
+        NetError: The output's shape depends on the size of the sample.
+    """
     if values.shape == shape:
         return values
+    if values.shape[1:] != shape[1:]:
+        raise several_shapes(name, values.shape, shape)
     padded = np.full(shape, np.nan, np.float32)
     padded[: len(values)] = values
     return padded

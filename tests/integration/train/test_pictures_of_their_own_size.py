@@ -1,0 +1,121 @@
+"""A fully convolutional net on pictures of several sizes: each minibatch has the size of its picture, as in Caffe."""
+
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+
+from caffe_import.files.caffemodel import read_caffemodel
+from caffe_import.files.datum import encode_datum
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.train import TrainConfig
+from tests.integration.train.in_process import Finished, run_in_process
+from tests.reference import slow_fcn
+
+pytestmark = pytest.mark.tf
+
+SIZES = [(7, 9), (5, 6), (9, 7), (7, 9), (6, 11), (10, 5), (8, 8)]
+MEAN = np.array([90.0, 100.0, 110.0])[:, None, None]
+DATA = """
+layer {{ name: "pictures" type: "Data" top: "data" include {{ phase: {phase} }}
+  transform_param {{ scale: 0.01 mean_value: 90 mean_value: 100 mean_value: 110 }}
+  data_param {{ source: "{folder}/pictures" batch_size: {batch_size} backend: LMDB }} }}
+layer {{ name: "marks" type: "Data" top: "label" include {{ phase: {phase} }}
+  data_param {{ source: "{folder}/marks" batch_size: {batch_size} backend: LMDB }} }}
+"""
+SOLVER = """
+net: "{net}" base_lr: 0.002 momentum: 0.9 weight_decay: 0.01 lr_policy: "fixed" max_iter: {max_iter} display: 1
+snapshot_prefix: "fcn" random_seed: 5 test_iter: 7 test_interval: {max_iter} iter_size: {iter_size}
+"""
+RATES = {"base_lr": 0.002, "momentum": 0.9, "weight_decay": 0.01}
+
+
+def write_databases(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Write a database of pictures and a database of their pixels' classes; return what the net sees."""
+    rng = np.random.default_rng(4)
+    samples = []
+    for size in SIZES:
+        mark = rng.choice([0, 1, 2, slow_fcn.IGNORED], size, p=[0.4, 0.3, 0.2, 0.1]).astype(np.uint8)
+        brightness = np.where(mark == slow_fcn.IGNORED, 0, mark) * 60
+        picture = (rng.integers(0, 120, (3, *size)) + brightness).astype(np.uint8)
+        samples.append((picture, mark))
+    for name, images in (
+        ("pictures", [picture for picture, _ in samples]),
+        ("marks", [mark[np.newaxis] for _, mark in samples]),
+    ):
+        with lmdb.open(str(folder / name), map_size=2**24) as environment, environment.begin(write=True) as transaction:
+            for index, image in enumerate(images):
+                transaction.put(b"%08d" % index, encode_datum(image, 0))
+    return [((picture - MEAN) * 0.01, mark) for picture, mark in samples]
+
+
+def train(
+    folder: Path, *, max_iter: int, iter_size: int = 1, batch_size: int = 1, more: str = "", **options
+) -> Finished:
+    net, solver = folder / "net.prototxt", folder / "solver.prototxt"
+    data = "".join(DATA.format(phase=phase, folder=folder, batch_size=batch_size) for phase in ("TRAIN", "TEST"))
+    net.write_text('name: "fcn"' + data + slow_fcn.SHARED_LAYERS + more)
+    solver.write_text(SOLVER.format(net=net, max_iter=max_iter, iter_size=iter_size))
+    return run_in_process(TrainConfig(solver=solver, run_dir=folder / "run", **options))
+
+
+def start_blobs(finished: Finished) -> list[np.ndarray]:
+    views = finished.prepared.run.train_net.params.views(finished.start.center)
+    return [views[f"{layer}[{index}]"].astype(np.float64) for layer, index in slow_fcn.NAMES]
+
+
+def end_blobs(finished: Finished) -> list[np.ndarray]:
+    (weights,) = finished.prepared.run.paths.root.rglob("*.caffemodel")
+    blobs = read_caffemodel(weights)
+    return [blobs[layer][index].astype(np.float64) for layer, index in slow_fcn.NAMES]
+
+
+def mean_loss(blobs: list[np.ndarray], samples) -> float:
+    return float(np.mean([slow_fcn.loss_and_gradient(blobs, *sample)[0] for sample in samples]))
+
+
+@pytest.mark.parametrize("comm_period", [1, 5])
+@pytest.mark.parametrize("iter_size", [1, 3])
+def test_each_minibatch_has_the_loss_of_the_reference(tmp_path, iter_size, comm_period):
+    samples = write_databases(tmp_path)
+    finished = train(tmp_path, max_iter=12, iter_size=iter_size, n_workers=1, comm_period=comm_period)
+    blobs = start_blobs(finished)
+    n_passes = 12 * iter_size
+    order = [samples[k % len(samples)] for k in range(n_passes)]
+    first_test = mean_loss(blobs, samples)
+    losses = slow_fcn.train(blobs, order, iter_size=iter_size, **RATES)
+    np.testing.assert_allclose([event.data["loss"] for event in finished.events("loss")], losses, rtol=1e-4)
+    for own, expected in zip(end_blobs(finished), blobs, strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-3, atol=1e-5)
+    tests = [event.data["loss"] for event in finished.events("evaluation")]
+    np.testing.assert_allclose(tests, [first_test, mean_loss(blobs, samples)], rtol=1e-4)
+
+
+def test_two_workers_share_the_pictures(tmp_path):
+    samples = write_databases(tmp_path)
+    finished = train(tmp_path, max_iter=60, n_workers=2, strategy="easgd", comm_period=3)
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished", "finished"]
+    first, last = (event.data["loss"] for event in finished.events("evaluation"))
+    assert (first, last) == (
+        pytest.approx(mean_loss(start_blobs(finished), samples), rel=1e-4),
+        pytest.approx(mean_loss(end_blobs(finished), samples), rel=1e-4),
+    )
+    assert last < 0.8 * first
+
+
+def test_evaluation_scores_each_picture_in_its_own_size(tmp_path):
+    from deepspark_ops.evaluate.stage import run_evaluate  # TensorFlow
+
+    samples = write_databases(tmp_path)
+    finished = train(tmp_path, max_iter=40, n_workers=1)
+    metrics = run_evaluate(EvaluateConfig(run_dir=finished.prepared.run.paths.root)).metrics
+    blobs = end_blobs(finished)
+    confusion = np.zeros((3, 3), int)
+    for image, mark in samples:
+        predicted = slow_fcn.forward(blobs, image)["cropped"].argmax(axis=0)
+        for truth, answer in zip(mark.ravel(), predicted.ravel(), strict=True):
+            if truth != slow_fcn.IGNORED:
+                confusion[truth, answer] += 1
+    assert metrics.figures.confusion == tuple(map(tuple, confusion.tolist()))
+    assert (metrics.task, metrics.figures.n_samples) == ("segmentation", len(samples))
