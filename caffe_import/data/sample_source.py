@@ -78,7 +78,7 @@ def column_of(images: Sequence[Column]) -> Column:
 
 def compacted(column: Column) -> Column:
     """Return images (n,) of objects as an array (n, C, H, W) if their shapes and types are equal."""
-    return column_of(column) if column.dtype == np.object_ else column
+    return column_of(list(column)) if column.dtype == np.object_ else column
 
 
 def join_columns(parts: Sequence[Column]) -> Column:

@@ -402,7 +402,8 @@ class TrainFunction:
 
     def _checked(self, feeds: Mapping[str, Array], n_passes: int) -> tuple[TracedCalls, dict[str, Array]]:
         """Return the calls for feeds of these shapes, and the feeds that the net reads."""
-        checked, other_shapes = {}, {}
+        checked: dict[str, Array] = {}
+        other_shapes: Mapping[str, Shape] = {}
         for name, shape in self._fed.items():
             expected = (n_passes, *shape)
             if name not in feeds:

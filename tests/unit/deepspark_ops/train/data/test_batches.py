@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from caffe_import.data.memory_source import MemorySource
+from caffe_import.data.sample_source import column_of, compacted
 from caffe_import.data.transform import TransformOptions
 from caffe_import.net.label_users import LabelUser
 from caffe_import.net.layer_registry import ClassLabels
 from deepspark_ops.errors import DataError
 from deepspark_ops.exchange.state.leases import DataLeases, DatasetOrder, Lease
 from deepspark_ops.shards.reader import Dataset, ShardInfo
-from deepspark_ops.train.data.batches import LeasedBatches
+from deepspark_ops.train.data.batches import LeasedBatches, Ring
 from deepspark_ops.train.data.data_layers import FedLayer, NetFeed
 from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import SampleCache
@@ -41,7 +42,16 @@ class LeaseLink:
         self.leases[lease.dataset].complete(0, lease.id, consumed)
 
 
-def numbered_dataset(shards: tuple[int, ...], *, pixels: np.ndarray | None = None) -> Dataset:
+class Pictures(MemorySource):
+    """Images (n,) of objects, which come as an array where their shapes are equal, as from files."""
+
+    def read(self, start: int, count: int) -> list[np.ndarray]:
+        return [compacted(column) for column in super().read(start, count)]
+
+
+def numbered_dataset(
+    shards: tuple[int, ...], *, pixels: np.ndarray | None = None, shape: tuple[int, ...] | None = None
+) -> Dataset:
     """Sample i of the whole is an image full of i, its label is 1000 + i."""
     n = sum(shards)
     images = (
@@ -51,9 +61,9 @@ def numbered_dataset(shards: tuple[int, ...], *, pixels: np.ndarray | None = Non
     firsts = np.cumsum([0, *shards])
     return Dataset(
         columns=("data", "label"),
-        sample_shapes=(images.shape[1:], ()),
+        sample_shapes=(shape or images.shape[1:], ()),
         shards=[ShardInfo(f"shard{i}", count) for i, count in enumerate(shards)],
-        open_shard=lambda i: MemorySource([images[firsts[i] : firsts[i + 1]], labels[firsts[i] : firsts[i + 1]]]),
+        open_shard=lambda i: Pictures([images[firsts[i] : firsts[i + 1]], labels[firsts[i] : firsts[i + 1]]]),
         is_transformed=True,
     )
 
@@ -242,3 +252,56 @@ def test_the_rings_counters_are_read_under_the_lock() -> None:
     with WatchedBatches(link, [layer], (), iter_size=1, seed=3, worker=0, first_step=0) as batches:
         assert len(labels_taken(batches, 9)) == 36
     assert WatchedBatches.unlocked == []
+
+
+SIZES = [(3, 3), (3, 3), (2, 5), (3, 3), (4, 1), (2, 5), (3, 3)]
+
+
+def sized_layer(name: str = "data") -> FedLayer:
+    """Sample i has ``SIZES[i]``, is full of i, and its label is 1000 + i."""
+    images = column_of([np.full((2, *size), index, np.uint8) for index, size in enumerate(SIZES)])
+    dataset = numbered_dataset((7,), pixels=images, shape=(2, 3, 3))
+    tops = {name: (1, 2, 3, 3), f"{name}_label": (1,)}
+    return FedLayer(name, tops, (0, 1), SampleCache(dataset), None, "train", "TRAIN", takes_sizes=True)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_steps_of_one_size_are_taken_together_and_each_other_size_alone(is_shared) -> None:
+    layer = sized_layer()
+    shared = Ring.of([layer], (), 1) if is_shared else None
+    link = LeaseLink(train=DatasetOrder((7,), piece_samples=5))
+    taken = []
+    with LeasedBatches(
+        link, [layer], (), iter_size=1, seed=3, worker=0, first_step=0, n_steps=14, shared=shared
+    ) as batches:
+        while True:
+            feeds, n = batches.take(4)
+            if not n:
+                break
+            taken.append((n, feeds["data"].shape[3:], feeds["data"][:, 0, 0, 0, 0].tolist()))
+            assert (feeds["data"] == feeds["data_label"][:, :, None, None, None] - 1000).all()
+    assert sum(n for n, _, _ in taken) == 14
+    numbers = [int(number) for _, _, of_call in taken for number in of_call]
+    assert numbers == [i % 7 for i in range(14)]
+    for n, size, of_call in taken:
+        assert {SIZES[int(number)] for number in of_call} == {size}
+        assert n == 1 or size == (3, 3)
+    assert sum(use.count for use in link.returned) == 14 - sum(batches.leases().get("train", {}).values())
+
+
+def test_passes_of_several_sizes_are_a_step_of_objects() -> None:
+    with batches_of(LeaseLink(train=DatasetOrder((7,))), [sized_layer()], iter_size=2) as batches:
+        for step in range(7):
+            feeds, n = batches.take(1)
+            assert n == 1
+            numbers = [(2 * step + k) % 7 for k in range(2)]
+            assert [values.shape for values in feeds["data"]] == [(1, 2, *SIZES[number]) for number in numbers]
+            assert [int(values.max()) for values in feeds["data"]] == numbers
+            assert feeds["data_label"].ravel().tolist() == [1000 + number for number in numbers]
+            assert (feeds["data"].dtype == np.object_) == (SIZES[numbers[0]] != SIZES[numbers[1]])
+
+
+def test_test_batches_have_the_size_of_the_sample() -> None:
+    with batches_of(LeaseLink(), [], [NetFeed((sized_layer(),), 7)]) as batches:
+        shapes = [feeds["data"].shape for feeds in batches.test_batches(0, 0)]
+    assert shapes == [(1, 2, *size) for size in SIZES]

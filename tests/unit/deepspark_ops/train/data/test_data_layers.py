@@ -1,5 +1,6 @@
 """Images of several sizes in a net's own source: which images fit the net, and messages for the others."""
 
+from dataclasses import replace
 from functools import partial
 
 import cv2
@@ -18,6 +19,42 @@ LAYER = """
 layer {{ name: "photos" type: "ImageData" top: "data" top: "label" transform_param {{ {transform} }}
   image_data_param {{ source: "list.txt" root_folder: "{root}/" batch_size: {batch_size} {more} }} }}
 """
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_a_batch_of_one_image_has_the_size_of_the_image(tmp_path, mirror):
+    sizes = [(6, 9), (6, 9), (5, 7), (6, 9)]
+    net, binding = fed_layer(tmp_path, sizes, f"mean_value: 3 mirror: {str(mirror).lower()}", batch_size=1)
+    (layer,) = binding.fed_layers(net)
+    for index, size in enumerate(sizes):
+        columns = layer.read_wrapped(index, 1)
+        shapes = layer.shapes_of(columns)
+        assert shapes == {"data": (1, 3, *size), "label": (1,)}
+        feeds = {top: np.empty(shape, np.float32) for top, shape in shapes.items()}
+        layer.fill(columns, feeds, (1, index))
+        pixels = cv2.imread(str(tmp_path / f"{index}.png")).transpose(2, 0, 1) - np.float32(3)
+        fed = feeds["data"][0]
+        assert any(np.array_equal(fed, form) for form in ([pixels, pixels[..., ::-1]] if mirror else [pixels]))
+        assert feeds["label"].tolist() == [index]
+
+
+def test_images_of_several_sizes_are_scored_one_at_a_time(tmp_path):
+    """The net is built for batches of 3; a batch whose images have the first size is whole."""
+    sizes = [(6, 9), (6, 9), (6, 9), (5, 7), (6, 9), (8, 4), (6, 9)]
+    net, binding = fed_layer(tmp_path, sizes, "scale: 2", batch_size=3)
+    samples = Samples(scored_layers(replace(binding, single=frozenset({"photos"})), net, "test"))
+    batches = list(samples.batches())
+    shapes = [batch.feeds["data"].shape for batch in batches]
+    assert shapes == [(3, 3, 6, 9), (1, 3, 5, 7), (1, 3, 6, 9), (1, 3, 8, 4), (3, 3, 6, 9)]
+    assert [(batch.start, batch.count) for batch in batches] == [(0, 3), (3, 1), (4, 1), (5, 1), (6, 1)]
+    for batch in batches:
+        for row in range(batch.count):
+            pixels = cv2.imread(str(tmp_path / f"{batch.start + row}.png")).transpose(2, 0, 1)
+            np.testing.assert_array_equal(batch.feeds["data"][row], pixels * np.float32(2))
+            np.testing.assert_array_equal(batch.stored["data"][row], pixels)
+            assert batch.feeds["label"][row] == batch.start + row
+    with pytest.raises(DataError, match=r"samples 2 to 3 have several sizes, such as \(3, 5, 7\) and \(3, 6, 9\)"):
+        samples.read(2, 2)
 
 
 def fed_layer(folder, sizes, transform, *, batch_size=2, more="", phase="TEST"):
@@ -47,16 +84,17 @@ def test_crops_of_several_sizes_are_fed_and_scored_image_by_image(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "transform", "finding"),
+    ("sizes", "transform", "batch_size", "finding"),
     [
-        ([(5, 4), (4, 5)], "scale: 2", "allowed: equal shapes, or a crop_size in transform_param"),
-        ([(8, 8), (8, 8), (8, 4)], "crop_size: 5", "allowed: at least crop_size=5 pixels in height and width"),
-        ([(8, 8), (8, 9)], 'crop_size: 5 mean_file: "mean"', "images of the size of mean_file; mean_value fits"),
+        ([(5, 4), (4, 5)], "scale: 2", 2, "allowed: equal shapes, a crop_size in transform_param, or batch_size: 1"),
+        ([(8, 8), (8, 8), (8, 4)], "crop_size: 5", 1, "allowed: at least crop_size=5 pixels in height and width"),
+        ([(8, 8), (8, 9)], 'crop_size: 5 mean_file: "mean"', 1, "images of the size of mean_file; mean_value fits"),
+        ([(8, 8), (8, 9)], 'mean_file: "mean"', 1, "images of the size of mean_file; mean_value fits"),
     ],
 )
-def test_image_that_does_not_fit_is_named(tmp_path, sizes, transform, finding):
+def test_image_that_does_not_fit_is_named(tmp_path, sizes, transform, batch_size, finding):
     write_mean(tmp_path / "mean", np.zeros((3, *sizes[0]), np.float32))
-    net, binding = fed_layer(tmp_path, sizes, transform, batch_size=1)
+    net, binding = fed_layer(tmp_path, sizes, transform, batch_size=batch_size)
     (layer,) = binding.fed_layers(net)
     last = len(sizes) - 1
     with pytest.raises(DataError, match=finding) as raised:
@@ -68,7 +106,7 @@ def test_image_that_does_not_fit_is_named(tmp_path, sizes, transform, finding):
 
 def test_image_of_a_list_that_may_not_be_quoted_has_no_name(tmp_path):
     with allowed_roots_used(AllowedRoots.of([tmp_path / "elsewhere"], is_enforced=False)):
-        net, binding = fed_layer(tmp_path, [(5, 4), (4, 5)], "scale: 2", batch_size=1)
+        net, binding = fed_layer(tmp_path, [(5, 4), (4, 5)], "scale: 2", batch_size=2)
         (layer,) = binding.fed_layers(net)
         with pytest.raises(DataError) as raised:
             layer.read_wrapped(1, 1)
