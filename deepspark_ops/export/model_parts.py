@@ -30,6 +30,7 @@ from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.store_path import DataPath
+from deepspark_ops.train.data.sample_sizes import net_of_largest_sample
 
 CALIBRATION_SAMPLES: Final = 100
 """TensorFlow Lite's guide recommends about 100."""
@@ -122,6 +123,14 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
     with open_trained_net(
         config.run_dir, weights=config.weights, dataset=None, split="test", default_batch_size=config.check_samples
     ) as trained:
+        _, sizes = net_of_largest_sample(trained.net, trained.samples.layers)
+        if sizes:
+            msg = (
+                f"run_dir={config.run_dir}: {sizes.partition(';')[0]}; a bundle takes samples of one size: give the"
+                " data layers a crop_size, or images of one size; the net's prototxt with the snapshot's .caffemodel"
+                " takes any size (ds.pycaffe, Caffe)"
+            )
+            raise ConfigError(msg)
         wish = task_wish(config.task, config.output_blob, None)
         names = trained.samples.class_names
         if config.class_names is not None:

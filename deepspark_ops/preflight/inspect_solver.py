@@ -61,6 +61,7 @@ from deepspark_ops.shards.manifest import SplitName, is_dataset, require_one_rec
 from deepspark_ops.shards.verification import verify_layer_sources
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding, separate_orders_note
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
+from deepspark_ops.train.data.sample_sizes import net_of_largest_sample
 from deepspark_ops.train.data.sources import SourceResolver
 
 REPORT_VERSION: Final = 4
@@ -225,13 +226,14 @@ class _Inspection:
             if self._has_no_data_yet and any(_is_fed(message) for message in layers.layer):
                 return None
             net, fed, drawn = self._build(layers, source.phase)
+            net, sizes_note = net_of_largest_sample(net, fed)
             resized = resize_text(self._dataset) if fed and self._dataset is not None else ""
         except (CaffeImportError, DeepSparkError) as error:
             self._blame(source, error)
             return None
         report = _net_report(title, net, fed, {layer.name: layer.windows.summary() for layer in drawn}, resized)
         self.nets.append(report if self._preview is None else self._with_whole_source(report, self._preview))
-        for note in net.notes:
+        for note in (*net.notes, *filter(None, [sizes_note])):
             self._note("warning", f"{title} net: {note}")
         for text, position in source.shared_memory(net):
             self._note("warning", text, position)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from caffe_import.net.layer_registry import Phase, Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.proto import caffe_pb2
+from deepspark_ops.errors import DataError
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, DataBinding
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 
@@ -59,6 +60,13 @@ class DataFeed:
                 continue
             row = self._next_rows.get(fed.name, 0)
             columns = fed.read_wrapped(row, fed.batch_size)
+            if not fed.has_own_size(columns):
+                sample, shape = fed.samples.sample_name(row), columns[0].shape[1:]
+                msg = (
+                    f'layer "{fed.name}": {sample} has shape {shape}, the first sample another; a data layer of ds.Net'
+                    " reads samples of one size: give a net with an Input layer, and reshape it"
+                )
+                raise DataError(msg)
             fed.fill(columns, {top: array_of("data", top) for top in fed.tops}, (seed, position))
             self._next_rows[fed.name] = (row + fed.batch_size) % fed.samples.n_samples
         for position, drawn in enumerate(self._sources.drawn):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.leases import DatasetOrder
@@ -14,6 +15,7 @@ from deepspark_ops.shards.verification import verify
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import dataset_orders
 from deepspark_ops.train.data.data_layers import FedLayer
+from deepspark_ops.train.data.sample_sizes import net_of_largest_sample
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.staged_reading import room_for_training
 
@@ -73,6 +75,21 @@ def check_data(run: Run) -> dict[str, DatasetOrder]:
             seed=run.random_seed,
             staged_bytes=room_for_training(run),
         )
+    finally:
+        run.binding.close()
+
+
+def check_sizes(run: Run) -> tuple[NetSpec, list[str]]:
+    """Return the training net for the largest of the first samples, and notes on samples of several sizes.
+
+    Raises:
+        DataError, NetError: See ``net_of_largest_sample``.
+    """
+    try:
+        largest, note = net_of_largest_sample(run.train_net, run.train_layers())
+        tests = zip(run.test_nets, run.test_layers(), strict=True)
+        notes = [note, *(net_of_largest_sample(net, layers)[1] for net, layers in tests)]
+        return largest, [*dict.fromkeys(filter(None, notes))]
     finally:
         run.binding.close()
 

@@ -39,7 +39,7 @@ from deepspark_ops.train.data.repeated_data import check_repeatable, leased_by_b
 from deepspark_ops.train.data.sources import SourceResolver
 from deepspark_ops.train.host_files.on_host import with_local_means
 from deepspark_ops.train.setup.run import PreparedRun, Run
-from deepspark_ops.train.setup.run_checks import check_data, check_dataset, check_paths
+from deepspark_ops.train.setup.run_checks import check_data, check_dataset, check_paths, check_sizes
 from deepspark_ops.train.setup.run_dataset import (
     note_dataset,
     noted_stamps,
@@ -123,7 +123,9 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     notes += check_side_outputs({"train": run.train_net, **tests}, paths.outputs)
     for source, built in zip(written, (run.train_net, *run.test_nets), strict=True):
         notes += [text for text, _ in source.shared_memory(built)]
-    rows = device_rows(run.plan, run.train_net, run.solver)
+    largest, sizes_notes = check_sizes(run)
+    notes += sizes_notes
+    rows = device_rows(run.plan, largest, run.solver)
     notes += [*map(str, rows), *placement_notes(rows, run.solver, is_asked=config.placement != "none")]
     notes += filter(None, [precision_note(run.plan, run.train_net)])
     for path, net in files.items():

@@ -1,15 +1,23 @@
 """A fully convolutional net on pictures of several sizes: each minibatch has the size of its picture, as in Caffe."""
 
+import re
 from pathlib import Path
 
 import lmdb
 import numpy as np
 import pytest
 
+import deepspark_ops as ds
+from caffe_import.errors import CaffeImportError
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.datum import encode_datum
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.commands.single_net import NetTestConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.preflight.inspect_solver import inspect_solver
 from tests.integration.train.in_process import Finished, run_in_process
 from tests.reference import slow_fcn
 
@@ -50,13 +58,17 @@ def write_databases(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     return [((picture - MEAN) * 0.01, mark) for picture, mark in samples]
 
 
-def train(
-    folder: Path, *, max_iter: int, iter_size: int = 1, batch_size: int = 1, more: str = "", **options
-) -> Finished:
+def write_net(folder: Path, *, max_iter, iter_size=1, batch_size=1, more="") -> Path:
+    """Write net and solver; return the solver's file."""
     net, solver = folder / "net.prototxt", folder / "solver.prototxt"
     data = "".join(DATA.format(phase=phase, folder=folder, batch_size=batch_size) for phase in ("TRAIN", "TEST"))
     net.write_text('name: "fcn"' + data + slow_fcn.SHARED_LAYERS + more)
     solver.write_text(SOLVER.format(net=net, max_iter=max_iter, iter_size=iter_size))
+    return solver
+
+
+def train(folder: Path, *, max_iter, iter_size=1, batch_size=1, more="", **options) -> Finished:
+    solver = write_net(folder, max_iter=max_iter, iter_size=iter_size, batch_size=batch_size, more=more)
     return run_in_process(TrainConfig(solver=solver, run_dir=folder / "run", **options))
 
 
@@ -119,3 +131,93 @@ def test_evaluation_scores_each_picture_in_its_own_size(tmp_path):
                 confusion[truth, answer] += 1
     assert metrics.figures.confusion == tuple(map(tuple, confusion.tolist()))
     assert (metrics.task, metrics.figures.n_samples) == ("segmentation", len(samples))
+
+
+def test_caffe_test_is_the_mean_over_the_pictures(tmp_path):
+    from deepspark_ops.single_net.mean_outputs import mean_outputs  # TensorFlow
+
+    samples = write_databases(tmp_path)
+    finished = train(tmp_path, max_iter=3, n_workers=1)
+    (weights,) = finished.prepared.run.paths.root.rglob("*.caffemodel")
+    means = mean_outputs(NetTestConfig(net=tmp_path / "net.prototxt", weights=weights))
+    assert (means.n_batches, means.n_samples) == (7, 7)
+    assert means.outputs["loss"] == pytest.approx(mean_loss(end_blobs(finished), samples), rel=1e-5)
+
+
+def test_an_output_that_depends_on_the_size_has_no_mean(tmp_path):
+    write_databases(tmp_path)
+    more = 'layer { name: "shares" type: "Softmax" bottom: "cropped" top: "shares" include { phase: TEST } }'
+    finished = train(tmp_path, max_iter=3, n_workers=1, more=more)
+    (outcome,) = finished.outcomes
+    assert outcome.ending == "refused"
+    assert 'output "shares" has shape (1, 3, 5, 6) for one sample and (1, 3, 7, 9) for the first' in outcome.message
+
+
+def test_a_picture_is_predicted_as_in_pycaffe(tmp_path):
+    samples = write_databases(tmp_path)
+    finished = train(tmp_path, max_iter=3, n_workers=1)
+    (weights,) = finished.prepared.run.paths.root.rglob("*.caffemodel")
+    deploy = tmp_path / "deploy.prototxt"
+    shape = "input_param { shape { dim: 1 dim: 3 dim: 4 dim: 4 } }"
+    layers = slow_fcn.SHARED_LAYERS.partition('layer { name: "loss"')[0]
+    deploy.write_text(f'layer {{ name: "data" type: "Input" top: "data" {shape} }}' + layers)
+    net = ds.Net(deploy, weights, ds.TEST)
+    try:
+        for image, _ in samples[:3]:
+            net.blobs["data"].reshape(1, *image.shape)
+            net.blobs["data"].data[0] = image
+            scores = net.forward()["cropped"][0]
+            np.testing.assert_allclose(
+                scores, slow_fcn.forward(end_blobs(finished), image)["cropped"], rtol=1e-4, atol=1e-5
+            )
+    finally:
+        net.close()
+
+
+def test_a_bundle_is_refused(tmp_path):
+    from deepspark_ops.export.bundle import write_bundle  # TensorFlow
+
+    write_databases(tmp_path)
+    run_dir = train(tmp_path, max_iter=3, n_workers=1).prepared.run.paths.root
+    message = r'layer "pictures": 6 sizes among the first 7 samples, 5 x 6 to 6 x 11 pixels; a bundle takes .* one size'
+    with pytest.raises(ConfigError, match=message):
+        write_bundle(ExportConfig(run_dir=run_dir), on_step=lambda step: None)
+    assert not (run_dir / "bundle").exists()
+
+
+def test_check_forecasts_the_largest_picture_and_says_so(tmp_path):
+    write_databases(tmp_path)
+    write_net(tmp_path, max_iter=3)
+    report = inspect_solver(CheckConfig(solver=tmp_path / "solver.prototxt"))
+    assert {problem.severity for problem in report.problems} == {"warning"}
+    assert any("6 sizes among the first 7 samples, 5 x 6 to 6 x 11 pixels" in p.finding for p in report.problems)
+    (data,) = [layer for layer in report.nets[0].layers if layer.name == "pictures"]
+    assert data.top_shapes == ((1, 3, 6, 11),)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "more", "message"),
+    [
+        (
+            2,
+            "",
+            r'layer "pictures": .* has shape \(3, 5, 6\), the first sample \(3, 7, 9\); allowed: equal shapes, .* or'
+            r" batch_size: 1 with a net that takes any size",
+        ),
+        (
+            1,
+            'layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }',
+            r'layer "ip" \(InnerProduct\): its parameters have shapes \(2, 189\) and \(2,\), bottoms of shape'
+            r" \(1, 3, 5, 6\) need \(2, 90\)",
+        ),
+    ],
+)
+def test_what_caffe_cannot_do_is_refused(tmp_path, batch_size, more, message):
+    write_databases(tmp_path)
+    if batch_size == 1:
+        with pytest.raises(CaffeImportError, match=message):
+            train(tmp_path, max_iter=3, n_workers=1, more=more)
+        return
+    (outcome,) = train(tmp_path, max_iter=3, n_workers=1, batch_size=batch_size).outcomes
+    assert outcome.ending == "refused"
+    assert re.search(message, outcome.message)

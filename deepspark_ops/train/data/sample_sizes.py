@@ -1,0 +1,53 @@
+"""Sizes of the first samples, where samples may have several: a net that cannot take one of them is refused early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.net_spec import NetSpec
+from caffe_import.net.reshaped_net import reshaped
+from deepspark_ops.train.data.data_layers import FedLayer
+
+FIRST_SAMPLES: Final = 100
+
+
+def net_of_largest_sample(net: NetSpec, layers: Sequence[FedLayer]) -> tuple[NetSpec, str]:
+    """Return the net for the largest of the first samples, and a note; the net itself and "" for samples of one size.
+
+    Args:
+        net: The net.
+        layers: The net's fed layers.
+
+    Raises:
+        DataError: A sample is damaged, or does not fit the net.
+        NetError: A layer cannot take the size of a sample.
+    """
+    sized = [layer for layer in layers if layer.takes_sizes]
+    if not sized:
+        return net, ""
+    sizes: dict[tuple[tuple[str, Shape], ...], NetSpec] = {}
+    n_samples = min(FIRST_SAMPLES, *(layer.samples.n_samples for layer in sized))
+    for position in range(n_samples):
+        shapes: dict[str, Shape] = {}
+        for layer in sized:
+            shapes.update(layer.shapes_of(layer.read_unlabelled(position, 1)))
+        key = tuple(shapes.items())
+        if key not in sizes:
+            sizes[key] = reshaped(net, shapes)
+    if len(sizes) == 1:
+        return net, ""
+    first = next(iter(sized[0].tops))
+    areas = sorted({of_net.inputs[first][2:] for of_net in sizes.values()}, key=prod)
+    smallest, largest = (" x ".join(map(str, area)) for area in (areas[0], areas[-1]))
+    note = (
+        f'layer "{sized[0].name}": {len(sizes)} sizes among the first {n_samples} samples, {smallest} to {largest}'
+        " pixels; each pass has the size of its sample, and the memory is forecast for the largest"
+    )
+    return max(sizes.values(), key=_n_values), note
+
+
+def _n_values(net: NetSpec) -> int:
+    return sum(prod(shape) for shape in net.blob_shapes.values())
