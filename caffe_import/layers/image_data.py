@@ -29,5 +29,5 @@ def define_image_data(request: LayerRequest) -> LayerDefinition:
     samples = cropped(request, shapes_of_samples(request))
     notes: tuple[str, ...] = ()
     if param.new_height == 0:
-        notes = ("no new_height/new_width: every image of the list must have the size of the first, or be cropped",)
+        notes = ("no new_height/new_width: images of several sizes need crop_size or batch_size: 1",)
     return LayerDefinition(top_shapes=batch_of(batch_size, samples), is_data=True, notes=notes)
