@@ -9,6 +9,7 @@ import tensorflow as tf
 from caffe_import.layers.contrastive_loss import ContrastiveLossOptions
 from caffe_import.tf_graph.data_layout import Blob, batch_divisor
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 
 
 @emitter("ContrastiveLoss")
@@ -25,7 +26,7 @@ def emit_contrastive_loss(request: EmitRequest) -> Emission:
 def _loss(difference: tf.Tensor, similar: tf.Tensor, options: ContrastiveLossOptions) -> tf.Tensor:
     n_pairs = batch_divisor(difference)
 
-    @tf.custom_gradient
+    @own_gradient
     def run(difference: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         squared = tf.reduce_sum(tf.square(difference), 1)
         distance = tf.sqrt(squared)

@@ -15,6 +15,7 @@ from caffe_import.tf_graph.operations.class_positions import (
     scores_by_position,
     summed_loss,
 )
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 
 # Caffe computes log(max(p, 1e-20)).
 _LOWEST_LOG = log(1e-20)
@@ -38,7 +39,7 @@ def emit_infogain_loss(request: EmitRequest) -> Emission:
 def _losses(scores: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Return -sum_k H[label, k] log p_k for each position, (positions,); its gradient ignores the floor."""
 
-    @tf.custom_gradient
+    @own_gradient
     def run(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         logs = tf.nn.log_softmax(scores)
         losses = -tf.reduce_sum(rows * tf.maximum(logs, _LOWEST_LOG), axis=1)

@@ -16,6 +16,7 @@ from caffe_import.net.shapes.pooled_windows import PoolingOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.layers.pooling import average_pool
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 from caffe_import.tf_graph.passes.in_place import Memory, memory_gradient
 
 # Up to this many channels per summed one a product with a band matrix is faster than adding shifted copies.
@@ -41,7 +42,7 @@ def _across_channels(inputs: tf.Tensor, options: LRNOptions) -> tf.Tensor:
     """Return y = x s^-beta, s = k + alpha/n sum over n neighbouring channels of x^2; (N, H, W, C)."""
     weight = options.alpha / options.local_size
 
-    @tf.custom_gradient
+    @own_gradient
     def normalise(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         s = options.k + weight * _sum_of_neighbours(tf.square(x), options.local_size)
         power = _negative_power(s, options.beta)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from caffe_import.layers.mvn import MVNOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 from caffe_import.tf_graph.passes.in_place import Memory, memory_gradient
 
 
@@ -28,7 +29,7 @@ def emit_mvn(request: EmitRequest) -> Emission:
 def _normalise(x: tf.Tensor, axes: list[int], eps: float) -> tf.Tensor:
     """Divide by deviation + eps. Caffe's gradient takes the sum for the deviation itself (MVNLayer::Backward_cpu)."""
 
-    @tf.custom_gradient
+    @own_gradient
     def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         centred = x - tf.reduce_mean(x, axes, keepdims=True)
         deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axes, keepdims=True)) + eps

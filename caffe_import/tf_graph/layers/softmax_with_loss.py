@@ -15,6 +15,7 @@ from caffe_import.tf_graph.operations.class_positions import (
     scores_by_position,
     summed_loss,
 )
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 
 # Caffe computes -log(max(p, FLT_MIN)).
 _GREATEST_LOSS = float(-np.log(np.finfo(np.float32).tiny))
@@ -33,7 +34,7 @@ def emit_softmax_with_loss(request: EmitRequest) -> Emission:
     return loss_and_probabilities(loss, scores, shape, options.axis, len(request.layer.tops))
 
 
-@tf.custom_gradient
+@own_gradient
 def _floored(losses: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     """Cap losses where Caffe's logarithm is floored; its gradient, probability - onehot, ignores the floor."""
     return tf.minimum(losses, _GREATEST_LOSS), lambda gradient: gradient

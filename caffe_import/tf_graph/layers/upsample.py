@@ -10,6 +10,7 @@ import tensorflow as tf
 from caffe_import.layers.upsample import UnpoolingOptions, UpsampleOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 
 
 @emitter("Upsample")
@@ -37,7 +38,7 @@ def _unpooled(bottom: Blob, mask: Blob, options: UnpoolingOptions) -> Blob:
     n_planes, plane_size = tf.shape(planes)[0], prod(options.size)
     flat_indices = tf.reshape(planes + plane_size * tf.range(n_planes)[:, tf.newaxis], (-1, 1))
 
-    @tf.custom_gradient
+    @own_gradient
     def scattered(flat: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         tops = tf.tensor_scatter_nd_update(tf.zeros((n_planes * plane_size,)), flat_indices, flat)
         # Caffe reads the place's gradient for each value, also for one that was overwritten.

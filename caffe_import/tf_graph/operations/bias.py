@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
+
 
 def add_bias(outputs: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Return ``outputs`` (..., C) plus ``bias`` (C,), both of one dtype.
@@ -15,7 +17,7 @@ def add_bias(outputs: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     if outputs.dtype == tf.float32:
         return tf.nn.bias_add(outputs, bias)
 
-    @tf.custom_gradient
+    @own_gradient
     def added(x: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
         def gradient(of_sum: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             of_bias = tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(of_sum, tf.float32))

@@ -11,6 +11,7 @@ from caffe_import.net.shapes.recurrence import RecurrentOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import EmitRequest
 from caffe_import.tf_graph.fixed_weights import computed_once, in_graph, is_fixed
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 from caffe_import.tf_graph.operations.weight_product import times_weights, transposed
 
 UNROLLED_STEPS = 32
@@ -64,7 +65,7 @@ def _product_of_step(weights: tf.Tensor, n_streams: int) -> Callable[[tf.Tensor]
         rows = tf.matmul(hidden, factor, transpose_b=not is_transposed)
         return rows, lambda gradient: tf.matmul(gradient, weights)
 
-    product: Callable[[tf.Tensor], tf.Tensor] = tf.custom_gradient(with_gradient)
+    product: Callable[[tf.Tensor], tf.Tensor] = own_gradient(with_gradient)
     return product
 
 
@@ -83,7 +84,7 @@ def _with_gradient_of_weights(
     if is_fixed(weights):
         return driven
 
-    @tf.custom_gradient
+    @own_gradient
     def unchanged(driven: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, ...]]]:
         def gradient(of_rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             rows, hiddens = (tf.reshape(of_steps, (-1, of_steps.shape[2])) for of_steps in (of_rows, hidden_before()))

@@ -21,6 +21,7 @@ from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import NCHW_TO_NHWC, Blob
 from caffe_import.tf_graph.emitters import registered_emitters
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def with_memory_gradient(
             blob = Blob.from_caffe(tf.reshape(blob.caffe, (-1, *shape[1:])))
         return tf.cast(blob.channels_last if channels_last else blob.caffe, tf.float32)
 
-    @tf.custom_gradient
+    @own_gradient
     def replaced(outputs: tf.Tensor, *inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], object]]:
         def gradient(of_top: tf.Tensor) -> tuple[tf.Tensor, ...]:
             memory_content, of_top = content(), tf.cast(of_top, tf.float32)

@@ -14,6 +14,7 @@ from caffe_import.devices.pieces import Piece, PieceLayout, pieces_of, shares_of
 from caffe_import.devices.residence import Residence, residence
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.tf_graph.data_layout import Blob
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 
 Param: TypeAlias = Any
 """A parameter blob as a tensor, or the tuple of its shares on the devices of a split layer."""
@@ -100,7 +101,7 @@ class Places:
             with tf.compat.v1.get_default_graph().colocate_with(None, ignore_existing=True), self.on(source):
                 return tf.identity(of_copy)
 
-        @tf.custom_gradient
+        @own_gradient
         def copied(source_tensor: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
             return tf.identity(source_tensor), gradient
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from caffe_import.devices.layer_runs import LayerRun, layer_runs
 from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.tf_graph.operations.own_gradient import own_gradient
 from caffe_import.tf_graph.passes.pass_values import PassInputs, PassResults
 from caffe_import.tf_graph.passes.places import Places
 
@@ -82,7 +83,7 @@ def with_own_gradient(
         recomputes: Does the gradient call ``compute`` again?
     """
 
-    @tf.custom_gradient
+    @own_gradient
     def segment(*first: tf.Tensor) -> tuple[Tensors, Callable[..., Tensors]]:
         def gradient(*of_outputs: tf.Tensor) -> Tensors:
             # Within a gradient operations go where the one is that they are the gradient of.
