@@ -184,6 +184,7 @@ class LeasedBatches:
         self._uses: list[list[_Use]] = [[] for _ in range(self._capacity)]
         self._own_feeds: list[Feeds | None] = [None] * self._capacity
         """Feeds of the steps with samples of other sizes than the ring's; such a step is drawn alone."""
+        self._takes_sizes = any(layer.takes_sizes for layer in layers)
         self._late: tuple[Feeds, list[Uses]] | None = None
         self._open: dict[int, _Use] = {}
         self._turn = threading.Condition()
@@ -364,15 +365,18 @@ class LeasedBatches:
 
     def _room(self, row: int, batches: Sequence[Sequence[tuple[Column, ...]]]) -> dict[str, npt.NDArray[np.float32]]:
         """Return the row of the ring for a pass, or arrays of its own for samples of other sizes."""
-        layers = [layer for stream in self._streams for layer in stream.layers]
-        shapes = _shapes_of(layers, self._drawn, [columns for batch in batches for columns in batch])
-        if all(shape == self._ring[top].shape[1:] for top, shape in shapes.items()):
-            return {top: values[row] for top, values in self._ring.items()}
-        return {top: _aligned(shape) for top, shape in shapes.items()}
+        if self._takes_sizes:
+            layers = [layer for stream in self._streams for layer in stream.layers]
+            shapes = _shapes_of(layers, self._drawn, [columns for batch in batches for columns in batch])
+            if any(shape != self._ring[top].shape[1:] for top, shape in shapes.items()):
+                return {top: _aligned(shape) for top, shape in shapes.items()}
+        return {top: values[row] for top, values in self._ring.items()}
 
     def _feeds_of_other_size(self, passes: Sequence[dict[str, npt.NDArray[np.float32]]]) -> Feeds | None:
         """Return a step's feeds if a pass has other sizes than the ring's; objects where passes have several sizes."""
-        if all(values.shape == self._ring[top].shape[1:] for targets in passes for top, values in targets.items()):
+        if not self._takes_sizes or all(
+            values.shape == self._ring[top].shape[1:] for targets in passes for top, values in targets.items()
+        ):
             return None
         if len(passes) == 1:
             return {top: values[np.newaxis] for top, values in passes[0].items()}

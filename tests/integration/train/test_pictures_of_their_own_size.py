@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import cv2
 import lmdb
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from deepspark_ops.config.commands.single_net import NetTestConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from tests.integration.train.in_process import Finished, run_in_process
 from tests.reference import slow_fcn
+from tests.reference.slow_windows import slow_convolution
 
 pytestmark = pytest.mark.tf
 
@@ -221,3 +223,56 @@ def test_what_caffe_cannot_do_is_refused(tmp_path, batch_size, more, message):
     (outcome,) = train(tmp_path, max_iter=3, n_workers=1, batch_size=batch_size).outcomes
     assert outcome.ending == "refused"
     assert re.search(message, outcome.message)
+
+
+LIST_NET = """
+name: "photos"
+layer { name: "photos" type: "ImageData" top: "data" top: "label" transform_param { scale: 0.01 }
+  image_data_param { source: "FOLDER/list.txt" root_folder: "FOLDER/" batch_size: 1 } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }
+layer { name: "pool" type: "Pooling" bottom: "conv" top: "pool" pooling_param { pool: AVE global_pooling: true } }
+layer { name: "ip" type: "InnerProduct" bottom: "pool" top: "ip"
+  inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+
+
+def test_a_classifier_with_a_global_pooling_scores_photos_of_a_list(tmp_path):
+    from deepspark_ops.evaluate.stage import run_evaluate  # TensorFlow
+
+    rng = np.random.default_rng(3)
+    photos = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in SIZES]
+    for index, photo in enumerate(photos):
+        cv2.imwrite(str(tmp_path / f"{index}.png"), photo)
+    (tmp_path / "list.txt").write_text("".join(f"{index}.png {index % 3}\n" for index in range(len(photos))))
+    (tmp_path / "net.prototxt").write_text(LIST_NET.replace("FOLDER", str(tmp_path)))
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(SOLVER.format(net=tmp_path / "net.prototxt", max_iter=9, iter_size=1))
+    finished = run_in_process(TrainConfig(solver=solver, run_dir=tmp_path / "run", n_workers=1))
+    metrics = run_evaluate(EvaluateConfig(run_dir=tmp_path / "run")).metrics
+    (weights,) = finished.prepared.run.paths.root.rglob("*.caffemodel")
+    blobs = read_caffemodel(weights)
+    once = {"stride": (1, 1), "pad": (0, 0), "dilation": (1, 1)}
+    losses, n_right = [], 0
+    for index, photo in enumerate(photos):
+        image = photo.transpose(2, 0, 1)[np.newaxis] * 0.01
+        pooled = slow_convolution(image, *blobs["conv"], **once).mean(axis=(2, 3))[0]
+        scores = blobs["ip"][0].reshape(3, 4) @ pooled + blobs["ip"][1].ravel()
+        losses.append(np.log(np.exp(scores).sum()) - scores[index % 3])
+        n_right += int(scores.argmax() == index % 3)
+    assert metrics.loss == pytest.approx(np.mean(losses), rel=1e-4)
+    assert metrics.top1 == pytest.approx(n_right / len(photos))
+
+
+def test_a_data_layer_of_ds_net_reads_one_size(tmp_path):
+    write_databases(tmp_path)
+    write_net(tmp_path, max_iter=3)
+    net = ds.Net(tmp_path / "net.prototxt", ds.TEST)
+    try:
+        net.forward()
+        message = r'layer "pictures": .* has shape \(3, 5, 6\), the first sample another; a data layer of ds\.Net reads'
+        with pytest.raises((ConfigError, DataError), match=message):
+            net.forward()
+    finally:
+        net.close()
