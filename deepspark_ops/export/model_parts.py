@@ -128,7 +128,7 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
             msg = (
                 f"run_dir={config.run_dir}: {sizes.partition(';')[0]}; a bundle takes samples of one size: give the"
                 " data layers a crop_size, or images of one size; the net's prototxt with the snapshot's .caffemodel"
-                " takes any size (ds.pycaffe, Caffe)"
+                " takes any size (ds.Net, Caffe)"
             )
             raise ConfigError(msg)
         wish = task_wish(config.task, config.output_blob, None)

@@ -44,7 +44,8 @@ def net_of_largest_sample(net: NetSpec, layers: Sequence[FedLayer]) -> tuple[Net
     smallest, largest = (" x ".join(map(str, area)) for area in (areas[0], areas[-1]))
     note = (
         f'layer "{sized[0].name}": {len(sizes)} sizes among the first {n_samples} samples, {smallest} to {largest}'
-        " pixels; each pass has the size of its sample, and the memory is forecast for the largest"
+        " pixels; each pass has the size of its sample, the memory is forecast for the largest, and an export needs one"
+        " size"
     )
     return max(sizes.values(), key=_n_values), note
 
