@@ -42,7 +42,7 @@ def net_for(size: tuple[int, int], phase: str = "TRAIN", batch: int = 1) -> NetS
     return net_of(INPUT.format(size=size, batch=batch) + LAYERS, phase=phase)
 
 
-def params_of(net: NetSpec) -> np.ndarray:
+def known_params(net: NetSpec) -> np.ndarray:
     vector = np.random.default_rng(1).normal(size=net.params.n_params).astype(np.float32)
     net.params.views(vector)["bn[1]"][...] = 2.0
     net.params.views(vector)["bn[2]"][...] = 1.5
@@ -62,7 +62,7 @@ def training(size: tuple[int, int], kind: str = "SGD", iter_size: int = 1) -> Tr
 @pytest.mark.parametrize("own_batch", [1, 4])
 def test_passes_of_each_size_are_those_of_a_net_of_the_size(own_batch):
     net = net_for(SIZES[0], "TEST", own_batch)
-    vector = params_of(net)
+    vector = known_params(net)
     fixed = compile_fixed_forward(net, vector, n_threads=1, takes_sizes=True)
     single = net_for(SIZES[0], "TEST")
     prepared = compile_prepared_forward(single, n_threads=1)
@@ -77,14 +77,14 @@ def test_passes_of_each_size_are_those_of_a_net_of_the_size(own_batch):
 def test_a_fixed_pass_that_was_not_compiled_for_sizes_takes_its_own_alone():
     net = net_for(SIZES[0], "TEST")
     with pytest.raises(ValueError, match=r'feed for blob "data" has shape \(1, 3, 9, 5\)'):
-        compile_fixed_forward(net, params_of(net), n_threads=1)(sample_of(SIZES[1], 0))
+        compile_fixed_forward(net, known_params(net), n_threads=1)(sample_of(SIZES[1], 0))
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam"])
 def test_steps_of_each_size_are_those_of_a_net_of_the_size(kind):
     """The state goes from step to step through functions of each size, with the same random numbers."""
     function, expected_of = training(SIZES[0], kind), {size: training(size, kind) for size in SIZES}
-    state = expected = function.initial_state(params_of(function.net))
+    state = expected = function.initial_state(known_params(function.net))
     for step, size in enumerate([*SIZES, SIZES[1], SIZES[0]]):
         feeds = {name: values[np.newaxis] for name, values in sample_of(size, step).items()}
         arguments = {"step": step, "n_steps": 1, "rate_scale": 1.0, "seed": 3, "worker": 2, "feeds": feeds}
@@ -100,7 +100,7 @@ def test_mixed_passes_of_one_size_are_the_steps_of_that_size():
     """Passes that are given as objects, with the seeds, the sum and the mean of ``iter_size`` passes."""
     function = training(SIZES[0], iter_size=3)
     mixed = MixedSteps(function)
-    state = expected = function.initial_state(params_of(function.net))
+    state = expected = function.initial_state(known_params(function.net))
     for step in range(3):
         samples = [sample_of(SIZES[0], 10 * step + k) for k in range(3)]
         feeds = {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
