@@ -82,6 +82,7 @@ test-airflow: setup ## The DAGs beside another Airflow, VERSION=3.1.8, in an env
 	test -n "$(VERSION)" || { echo "make test-airflow VERSION=3.1.8: which Airflow?" >&2; exit 2; }
 	test -d .venv/airflow-$(VERSION) || uv venv --quiet --python $(PYTHON) .venv/airflow-$(VERSION)
 	uv pip install --quiet --python .venv/airflow-$(VERSION)/bin/python -e ".[airflow,spark,tables]" "apache-airflow==$(VERSION)" $(AIRFLOW_LIMITS) $(AIRFLOW_TEST_TOOLS)
+	rm -rf deepspark.egg-info  # a second record of the package would hide other plugins from Airflow's tasks
 	.venv/airflow-$(VERSION)/bin/python -m pytest -W default --disable-warnings -p no:cacheprovider -m "not lineage" $(AIRFLOW_TESTS)
 
 test-lineage: setup ## What OpenLineage's file transport gets of a DAG's run, with its packages in a folder of their own; not part of make test
