@@ -117,6 +117,12 @@ class NetSpec:
         raise KeyError(name)
 
     @property
+    def batch_size(self) -> int | None:
+        """Samples of a pass: first axis of the first input, else of DummyData's first top; None without either."""
+        filled = (shape for layer in self.layers if layer.type == "DummyData" for shape in layer.definition.top_shapes)
+        return next((shape[0] for shape in (*self.inputs.values(), *filled) if shape), None)
+
+    @property
     def user_blobs(self) -> list[str]:
         """Names of the blobs in the prototxt: all but the tops of automatic Split layers."""
         splits = {top for layer in self.layers if layer.type == "Split" for top in layer.tops}

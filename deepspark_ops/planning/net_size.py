@@ -120,12 +120,11 @@ def measure_net(config: PlanConfig) -> NetSize:
             fed = binding.fed_layers(net) if epoch_images is None and samples.were_read else ()
             if fed:  # windows that a layer draws at random have no epochs
                 epoch_images = fed[0].samples.n_samples
-    batches = [shape[0] for shape in net.inputs.values() if shape]
     passes = loaded.spec.iter_size * config.gpus_per_worker
     return NetSize(
         name=net.name or config.solver.stem,
         n_params=net.params.n_params,
-        images_per_step=(batches[0] if batches else 1) * passes,
+        images_per_step=(net.batch_size or 1) * passes,
         step_flops=3 * passes * sum(layer.definition.flops for layer in net.layers),
         epoch_images=epoch_images,
         notes=tuple(dict.fromkeys([*outside, *samples.notes])),

@@ -363,12 +363,11 @@ def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer], drawn: Mappin
         for layer in net.layers
         if layer.type != "Split"
     )
-    first = next(iter(net.inputs.values()), None)
     return NetReport(
         title=title,
         phase=net.phase,
         name=net.name,
-        batch_size=first[0] if first else None,
+        batch_size=net.batch_size,
         layers=layers,
         data=tuple(
             DataReport(

@@ -73,7 +73,6 @@ def opened_net(
 
     try:
         net = build_net_spec(message, phase=phase, sample_shapes=sample_shapes)
-        batches = [shape[0] for shape in net.inputs.values() if shape]
-        yield OpenNet(net, net.name or path.stem, batches[0] if batches else 1, binding)
+        yield OpenNet(net, net.name or path.stem, net.batch_size or 1, binding)
     finally:
         binding.close()

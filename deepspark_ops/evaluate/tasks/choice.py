@@ -247,8 +247,7 @@ def _of_classes(net: NetSpec, layer: LayerSpec, label: str) -> ChosenTask:
 
 def _n_batch_axes(net: NetSpec, shape: Shape, class_axis: int) -> int:
     """Return the number of first axes that number the samples: all before the classes if they number the batch."""
-    batch_size = next((input_shape[0] for input_shape in net.inputs.values() if input_shape), 0)
-    return class_axis if shape[0] != batch_size and prod(shape[:class_axis]) == batch_size else 1
+    return class_axis if shape[0] != net.batch_size and prod(shape[:class_axis]) == net.batch_size else 1
 
 
 def _of_pair(net: NetSpec, layer: LayerSpec) -> ChosenTask:

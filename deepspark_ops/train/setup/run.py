@@ -75,8 +75,7 @@ class Run:
 
     def images_per_step(self) -> int:
         """Return the samples of a minibatch: batch_size of the first data layer times iter_size."""
-        batches = [shape[0] for shape in self.train_net.inputs.values() if shape]
-        return (batches[0] if batches else 1) * self.solver.iter_size
+        return (self.train_net.batch_size or 1) * self.solver.iter_size
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ DUMMY = (
     'layer {{ name: "d" type: "DummyData" top: "y" dummy_data_param {{ shape {{ dim: 2 }} data_filler {{ {} }} }} }}'
 )
 
+DUMMY_BATCH = 'layer { name: "r" type: "DummyData" top: "r" dummy_data_param { shape { dim: 16 dim: 3 } } }'
+
 
 @pytest.mark.parametrize("case", sorted(BUILT))
 def test_net_is_built_as_caffe_built_it(case: str) -> None:
@@ -344,3 +346,18 @@ def test_an_unknown_blob_is_refused_with_the_blobs_of_the_prototxt() -> None:
     )
     with pytest.raises(NetError, match=r'^net "" has no blob "fc7"; known: data, a, b$'):
         build_net_spec(net, phase="TEST").blob_shape("fc7")
+
+
+@pytest.mark.parametrize(
+    ("layers", "batch_size"),
+    [
+        ([INPUT], 2),
+        ([DUMMY_BATCH], 16),
+        ([DUMMY_BATCH, INPUT], 2),
+        (['layer { name: "p" type: "Parameter" top: "p" parameter_param { shape { dim: 3 } } }'], None),
+    ],
+)
+def test_the_batch_is_that_of_the_inputs_or_of_values_that_the_net_draws(
+    layers: list[str], batch_size: int | None
+) -> None:
+    assert net_of("\n".join(layers)).batch_size == batch_size
