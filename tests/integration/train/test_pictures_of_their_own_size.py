@@ -250,7 +250,7 @@ def test_a_classifier_with_a_global_pooling_scores_photos_of_a_list(tmp_path):
     solver = tmp_path / "solver.prototxt"
     solver.write_text(SOLVER.format(net=tmp_path / "net.prototxt", max_iter=9, iter_size=1))
     finished = run_in_process(TrainConfig(solver=solver, run_dir=tmp_path / "run", n_workers=1))
-    metrics = run_evaluate(EvaluateConfig(run_dir=tmp_path / "run")).metrics
+    metrics = run_evaluate(EvaluateConfig(run_dir=tmp_path / "run", saliency=3)).metrics
     (weights,) = finished.prepared.run.paths.root.rglob("*.caffemodel")
     blobs = read_caffemodel(weights)
     once = {"stride": (1, 1), "pad": (0, 0), "dilation": (1, 1)}
