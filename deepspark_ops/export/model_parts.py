@@ -132,9 +132,10 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
             )
             raise ConfigError(msg)
         wish = task_wish(config.task, config.output_blob, None)
-        names = trained.samples.class_names
+        main = choose_task(trained.net, wish)
+        names = trained.samples.answer_names(main.task)
         if config.class_names is not None:
-            names = class_names_of_file(config.class_names, choose_task(trained.net, wish).n_classes)
+            names = class_names_of_file(config.class_names, main.n_classes)
         yield ModelParts(
             trained.message,
             trained.net,

@@ -247,6 +247,35 @@ def test_raw_rows_get_the_answers_of_the_evaluation(tmp_path, kind):
         predicted(bundle, write_table(tmp_path / "less.parquet", table.drop(["a"])), tmp_path / "no.parquet")
 
 
+LABELS_NET = """
+name: "labels"
+layer { name: "d" type: "HDF5Data" top: "data" top: "label" hdf5_data_param { source: "none" batch_size: 4 } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+  inner_product_param { num_output: 2 weight_filler { type: "gaussian" std: 3 } } }
+layer { name: "loss" type: "SigmoidCrossEntropyLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+
+
+def test_labels_have_the_names_of_the_tables_columns(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pa.table(
+        {"a": rng.random(12), "b": rng.random(12), "red": np.arange(12) % 2, "new": np.arange(12) % 3 // 2}
+    )
+    source = write_table(tmp_path / "t.parquet", table)
+    config = IngestConfig(source=source, output=tmp_path / "data", label_column="red,new", test_fraction=0.0)
+    ingest_parts(config, [table], tmp_path / "work")
+    (config.output / "test").symlink_to("train")
+    train = read_root(config.output).splits["train"]
+    write_root(config.output, DatasetRoot(splits={"train": train, "test": train}))
+    (tmp_path / "net.prototxt").write_text(LABELS_NET)
+    (tmp_path / "solver.prototxt").write_text(SOLVER.format(net=tmp_path / "net.prototxt"))
+    _, bundle = evaluated(train_here(tmp_path / "solver.prototxt", tmp_path / "run", config.output, n_steps=0))
+    answers, _ = predicted(bundle, source, tmp_path / "answers.parquet")
+    names = [["red", "new"][label] for row in answers for label in row["predicted"]]
+    assert set(names) == {"red", "new"}
+    assert [name for row in answers for name in row["predicted_names"]] == names
+
+
 @pytest.mark.parametrize("options", [{}, {"encoded": True}])
 def test_pictures_in_a_table_get_the_answers_of_the_evaluation(tmp_path, options):
     source = picture_table(tmp_path)
