@@ -90,6 +90,7 @@ class ImageSource:
         self._root_folder = root_folder
         self._is_color = is_color
         self._size = (new_height, new_width)
+        self._list_name = "the image list" if listed_in is None else f"the image list {listed_in}"
         self.is_quoted = listed_in is None or may_quote(listed_in)
 
     def key(self, index: int) -> str:
@@ -124,7 +125,7 @@ class ImageSource:
 
     def _image(self, index: int) -> Image:
         path = self._path(index)
-        line = f"line {index + 1} of the image list"
+        line = f"line {index + 1} of {self._list_name}"
         check_named_path(path, named_by=line, is_quoted=self.is_quoted)
         try:
             compressed = regular_bytes(path, max_bytes=IMAGE_BYTES)

@@ -1,5 +1,7 @@
 """Image lists: what a line means, and errors that name the line or the file."""
 
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
@@ -48,9 +50,13 @@ def test_images_of_several_sizes_keep_their_sizes():
     assert labels.tolist() == [0, 1]
 
 
-def test_missing_image_names_the_line(tmp_path):
-    source = ImageSource([ListedImage("g0.png", 0), ListedImage("gone.png", 1)], f"{IMAGES}/", is_color=False)
-    with pytest.raises(DataSourceError, match=r"gone\.png: No such file or directory; line 2 of the image list"):
+@pytest.mark.parametrize(
+    ("listed_in", "named"), [(None, "the image list"), (Path("sets/train.txt"), "the image list sets/train.txt")]
+)
+def test_missing_image_names_the_line_and_the_list(listed_in, named):
+    images = [ListedImage("g0.png", 0), ListedImage("gone.png", 1)]
+    source = ImageSource(images, f"{IMAGES}/", is_color=False, listed_in=listed_in)
+    with pytest.raises(DataSourceError, match=rf"gone\.png: No such file or directory; line 2 of {named}$"):
         source.read(1, 1)
 
 
