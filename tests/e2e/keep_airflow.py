@@ -50,7 +50,9 @@ def environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
         # A scheduler delayed by a busy machine must not count as dead, and its running tasks not as orphans.
         "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "300",
-        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "200",  # a DAG file that is not read in time is read 600 s later
+        # A DAG file that is not read in time is read 600 s later, and its DAG is gone meanwhile.
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "200",
+        "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "250",
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the DAG files stay as they are
     }
 

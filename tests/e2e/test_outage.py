@@ -54,6 +54,7 @@ def ui(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], AirflowInstanc
     process = keep_airflow.start_airflow(folder, port)
     try:
         until(lambda: process.poll() is not None or keep_airflow.is_up(folder, port), "Airflow is up")
+        assert process.poll() is None, (folder / keep_airflow.OUTPUT).read_text()
         yield process, AirflowInstance(folder, port)
         process.terminate()
         assert keep_airflow.troubles_of_end(process, folder, port) == []
