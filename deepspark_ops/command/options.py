@@ -31,6 +31,8 @@ _MAIN_PANEL = "Options"
 _REST_PANEL = "Further options"
 _SHORT_NAMES = {"n_workers": "--workers"}
 """Field -> a second name of its option."""
+_CAFFE_NAMES = {"model": "net", "snapshot": "resume"}
+"""Caffe's flag -> the field here."""
 _NAMES: Mapping[str, Callable[[], Sequence[str]]] = {
     "strategy": strategy_names,
     "strategy or auto": strategy_choices,
@@ -47,15 +49,21 @@ _METAVARS: dict[Any, str] = {
 
 
 class StageCommand(typer.core.TyperCommand):
-    """A command that says how an argument is written where its name is used as an option: Caffe's ``-solver``."""
+    """A command that says how Caffe's flags are written here: ``-solver``, ``-weights``, ``-snapshot``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read ``args``; refuse the name of an argument."""
-        options = {arg.partition("=")[0] for arg in args if arg.startswith("-")}
+        """Read ``args``; refuse the name of an argument, and an option's name with a single dash."""
         arguments = [str(param.name) for param in self.params if param.param_type_name == "argument"]
-        for option in sorted(options):
-            if option.lstrip("-").replace("-", "_") in arguments:
+        known = {name for param in self.params for name in param.opts if param.param_type_name == "option"}
+        written = {arg.partition("=")[0] for arg in args if arg.startswith("-")}
+        for option in sorted(written - known):
+            field = option.lstrip("-").replace("-", "_")
+            field = _CAFFE_NAMES.get(field, field)
+            name = f"--{field.replace('_', '-')}"
+            if field in arguments:
                 ctx.fail(f"{option} is no option: write {ctx.command_path} {' '.join(arguments).upper()}")
+            if name in known:
+                ctx.fail(f"{option} is no option: write {name}")
         return super().parse_args(ctx, args)
 
 

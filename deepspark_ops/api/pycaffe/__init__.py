@@ -6,7 +6,7 @@ docs/guides/python.md says what differs from pycaffe.
 from __future__ import annotations
 
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.api.pycaffe import io
+from deepspark_ops.api.pycaffe import io, proto
 from deepspark_ops.api.pycaffe.defaults import DEFAULTS
 from deepspark_ops.api.pycaffe.net import TEST, TRAIN, Net
 from deepspark_ops.api.pycaffe.net_spec import Layers, NetSpec, Parameters, to_proto
@@ -33,6 +33,7 @@ __all__ = [
     "io",
     "layers",
     "params",
+    "proto",
     "set_device",
     "set_mode_cpu",
     "set_mode_gpu",

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import deepspark_ops.api.pycaffe as caffe
-from caffe_import.proto import caffe_pb2
 from deepspark_ops.api.pycaffe import layers as L
 from deepspark_ops.api.pycaffe import params as P
+from deepspark_ops.api.pycaffe.proto import caffe_pb2
 from tests.integration.small_run import make_samples, write_split
 from tests.paths import ROOT
 

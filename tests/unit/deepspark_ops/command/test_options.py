@@ -139,9 +139,12 @@ def test_the_error_for_a_wrong_format_lists_all() -> None:
         (["train", "-solver", "s.prototxt"], "-solver is no option: write deepspark train SOLVER"),
         (["evaluate", "--run-dir=runs/a"], "--run-dir is no option: write deepspark evaluate RUN_DIR"),
         (["convert", "net", "--weights", "w"], "--weights is no option: write deepspark convert NET WEIGHTS"),
+        (["time", "-model", "net.prototxt"], "-model is no option: write deepspark time NET"),
+        (["train", "s", "-weights", "w"], "-weights is no option: write --weights"),
+        (["train", "s", "--snapshot=s.solverstate"], "--snapshot is no option: write --resume"),
     ],
 )
-def test_an_argument_named_as_an_option_is_shown_as_it_is_written(arguments, finding, monkeypatch):
+def test_a_flag_of_caffe_is_shown_as_it_is_written_here(arguments, finding, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     result = invoke(*arguments)
     assert result.exit_code == 2

@@ -6,6 +6,7 @@ import pytest
 from google.protobuf import text_format
 
 import deepspark_ops as ds
+import deepspark_ops.api.pycaffe as caffe
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.api.pycaffe import NetSpec, to_proto
 from deepspark_ops.api.pycaffe import layers as L
@@ -81,3 +82,10 @@ def test_bottom_that_is_no_output_is_refused() -> None:
         L.ReLU("data")
     with pytest.raises(AttributeError):
         NetSpec().conv1  # noqa: B018
+
+
+def test_messages_are_where_pycaffe_has_them() -> None:
+    from deepspark_ops.api.pycaffe.proto import caffe_pb2
+
+    assert caffe.proto.caffe_pb2 is caffe_pb2
+    assert isinstance(NetSpec().to_proto(), caffe_pb2.NetParameter)
