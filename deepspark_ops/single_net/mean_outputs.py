@@ -17,7 +17,6 @@ from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.evaluate.samples import scored_layers
 from deepspark_ops.evaluate.trained_net import load_params
 from deepspark_ops.processes.batch_passes import BatchPasses, passes_at_once, several_shapes
-from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.single_net.net_file import opened_net
 from deepspark_ops.train.data.data_layers import FedLayer
 
@@ -69,10 +68,10 @@ def mean_outputs(
     from caffe_import.tf_graph.devices import n_gpus_seen
     from caffe_import.tf_graph.predict import compile_fixed_forward
 
-    limit_named_files(config.named_files, (config.net.parent, config.dataset))
     with opened_net(
         config.net,
         phase="TEST",
+        named_files=config.named_files,
         without_data="or give an ingested dataset: dataset",
         batch_size=config.batch_size,
         dataset=config.dataset,

@@ -14,7 +14,6 @@ from caffe_import.net.layer_registry import Phase, Shape
 from deepspark_ops.config.base import extents_of
 from deepspark_ops.config.commands.single_net import NetTimeConfig
 from deepspark_ops.devices.host_cores import host_cores
-from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.single_net.net_file import opened_net
 
 if TYPE_CHECKING:
@@ -55,10 +54,10 @@ def time_net(config: NetTimeConfig) -> NetTime:
     shape = None if config.sample_shape is None else extents_of(config.sample_shape)
     phase: Phase = "TRAIN" if config.phase == "train" else "TEST"
     n_threads = config.threads or host_cores()
-    limit_named_files(config.named_files, (config.net.parent,))
     with opened_net(
         config.net,
         phase=phase,
+        named_files=config.named_files,
         without_data="or say what it reads: sample_shape, e.g. 3x32x32",
         batch_size=config.batch_size,
         sample_shape=shape,

@@ -87,6 +87,17 @@ def test_means_are_those_of_the_loop(case: Case, options: tuple[str, ...], n_bat
 
 
 @pytest.mark.tf
+def test_relative_paths_start_from_a_folder_above_the_net(case: Case, tmp_path: Path) -> None:
+    root = tmp_path.name  # no folder of this name is in the working directory
+    (tmp_path / "list.txt").write_text(f"{root}/data.h5\n")
+    case.net.write_text(NET.format(list=f"{root}/list.txt"))
+    result = invoke_test(case, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["loss"] == pytest.approx(0.5 * case.expected(3)[0], rel=1e-5)
+    assert invoke("time", case.net, "--iterations", "1").exit_code == 0
+
+
+@pytest.mark.tf
 def test_data_layers_of_unlike_batches_advance_side_by_side(case: Case, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "marks.h5", "w") as file:
         file["marks"] = np.arange(7, dtype=np.float32)
