@@ -215,12 +215,7 @@ class _NetBuilder:
         kind = find_layer_type(message.type, layer=message.name)
         bottoms = tuple(message.bottom)
         self._unread -= set(bottoms)
-        request = LayerRequest(
-            message=with_automatic_tops(message, kind),
-            phase="TRAIN" if message.phase == caffe_pb2.TRAIN else "TEST",
-            bottom_shapes=tuple(self._shapes[blob] for blob in bottoms),
-            sample_shapes=self._sample_shapes,
-        )
+        request = layer_request(message, kind, tuple(self._shapes[blob] for blob in bottoms), self._sample_shapes)
         _check_counts(request, kind)
         tops = self._take_tops(request, kind)
         definition = kind.define(request)
@@ -308,7 +303,22 @@ def _with_flow(spec: LayerSpec, flow: GradientFlow) -> LayerSpec:
     return replace(spec, propagate_down=flow.propagate_down, needs_backward=flow.needs_backward)
 
 
-def with_automatic_tops(message: caffe_pb2.LayerParameter, kind: LayerType) -> caffe_pb2.LayerParameter:
+def layer_request(
+    message: caffe_pb2.LayerParameter,
+    kind: LayerType,
+    bottom_shapes: tuple[Shape, ...],
+    sample_shapes: SampleShapes | None,
+) -> LayerRequest:
+    """Return the request for the definition of a layer, whose message has its phase."""
+    return LayerRequest(
+        message=_with_automatic_tops(message, kind),
+        phase="TRAIN" if message.phase == caffe_pb2.TRAIN else "TEST",
+        bottom_shapes=bottom_shapes,
+        sample_shapes=sample_shapes,
+    )
+
+
+def _with_automatic_tops(message: caffe_pb2.LayerParameter, kind: LayerType) -> caffe_pb2.LayerParameter:
     """Return the message with the tops that Caffe adds to a loss layer (AutoTopBlobs); others are refused later."""
     missing = kind.tops[0] - len(message.top)
     if missing <= 0:

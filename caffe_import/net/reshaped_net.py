@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from caffe_import.errors import NetError
-from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, find_layer_type
-from caffe_import.net.net_spec import LayerSpec, NetSpec, check_definition, with_automatic_tops
-from caffe_import.proto import caffe_pb2
+from caffe_import.net.layer_registry import LayerDefinition, Shape, find_layer_type
+from caffe_import.net.net_spec import LayerSpec, NetSpec, check_definition, layer_request
 
 
 def reshaped(net: NetSpec, inputs: Mapping[str, Shape]) -> NetSpec:
@@ -49,12 +48,7 @@ def _reshaped_definition(layer: LayerSpec, bottoms: tuple[Shape, ...], inputs: M
     if bottoms == layer.bottom_shapes:
         return old
     kind = find_layer_type(layer.type, layer=layer.name)
-    request = LayerRequest(
-        message=with_automatic_tops(layer.message, kind),
-        phase="TRAIN" if layer.message.phase == caffe_pb2.TRAIN else "TEST",
-        bottom_shapes=bottoms,
-        sample_shapes=None,
-    )
+    request = layer_request(layer.message, kind, bottoms, None)
     new = kind.define(request)
     check_definition(request, new, kind)
     old_shapes, new_shapes = ([blob.shape for blob in definition.blobs] for definition in (old, new))

@@ -19,7 +19,7 @@ _Graphs = TypeVar("_Graphs")
 
 
 class OtherShapes(Generic[_Graphs]):
-    """What is compiled of a net for single samples of other sizes than the net's own. Thread-safe.
+    """The compiled graphs of a net for single samples of other sizes than the net's own. Thread-safe.
 
     Caffe gives its blobs other shapes for each batch (``Net::Reshape``). A graph of TensorFlow has fixed shapes here,
     so each size has a graph of its own. Beyond ``MOST_SHAPES`` sizes the graph that was not used for longest is
@@ -40,7 +40,7 @@ class OtherShapes(Generic[_Graphs]):
         self._is_full = False
 
     def of(self, shapes: Mapping[str, Shape]) -> _Graphs:
-        """Return what is compiled for inputs of these shapes, blob -> full shape.
+        """Return the compiled graphs for inputs of these shapes, blob -> full shape.
 
         Raises:
             NetError: The net cannot have such inputs.

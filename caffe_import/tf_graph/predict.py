@@ -209,7 +209,7 @@ class PreparedForward:
         self._with_debug = debug_info
         self._fed = fed_blobs(net)
         self._forward = build_forward(net, has_gradient=False)
-        self._others = OtherShapes(net, self._other_graphs)
+        self._graphs_of_sizes = OtherShapes(net, self._other_graphs)
 
     def prepared(self, params: Vector) -> list[tf.Tensor]:
         """Return what ``run`` takes for parameters, float32 (n_params,), which may be written afterwards."""
@@ -228,7 +228,7 @@ class PreparedForward:
     ) -> FixedPass:
         """Run a pass with ``prepared`` values; other arguments as of ``ForwardFunction``."""
         other_shapes = other_shapes_of(_shapes(feeds, self._fed), self._fed)
-        graphs = self._others.of(other_shapes) if other_shapes else self.graphs
+        graphs = self._graphs_of_sizes.of(other_shapes) if other_shapes else self.graphs
         inputs = _inputs(layer_state, seed, _checked(feeds, other_shapes or self._fed), self._device)
         blobs, loss, state, debug = _called(graphs.run, (values, *inputs), self._device)
         numbers = {name: blob.numpy() for name, blob in blobs.items()}

@@ -170,7 +170,7 @@ class TrainFunction:
         self._with_blob_factors = with_blob_factors
         compile_net = partial(self._traced_calls, plan=plan, devices=devices, with_grad_norm=with_grad_norm)
         self._calls = compile_net(net)
-        self._others = OtherShapes(net, compile_net)
+        self._calls_of_sizes = OtherShapes(net, compile_net)
         self._plan, self._devices = plan, devices
         self._with_grad_norm = with_grad_norm
         self._first_scale = LossScale() if plan.precision == "float16" else None
@@ -415,7 +415,7 @@ class TrainFunction:
                 if not other_shapes:
                     msg = f'feed for blob "{name}" has shape {tuple(feeds[name].shape)}; expected {expected}'
                     raise ValueError(msg)
-        return self._others.of(other_shapes) if other_shapes else self._calls, checked
+        return self._calls_of_sizes.of(other_shapes) if other_shapes else self._calls, checked
 
     def _other_shapes(self, feeds: Mapping[str, Array], n_passes: int) -> Mapping[str, Shape]:
         shapes = {name: tuple(feeds[name].shape) for name in self._fed if name in feeds}

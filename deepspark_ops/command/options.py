@@ -54,15 +54,15 @@ class StageCommand(typer.core.TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read ``args``; refuse the name of an argument, and an option's name with a single dash."""
         arguments = [str(param.name) for param in self.params if param.param_type_name == "argument"]
-        known = {name for param in self.params for name in param.opts if param.param_type_name == "option"}
+        option_names = {name for param in self.params for name in param.opts if param.param_type_name == "option"}
         written = {arg.partition("=")[0] for arg in args if arg.startswith("-")}
-        for option in sorted(written - known):
+        for option in sorted(written - option_names):
             field = option.lstrip("-").replace("-", "_")
             field = _CAFFE_NAMES.get(field, field)
             name = f"--{field.replace('_', '-')}"
             if field in arguments:
                 ctx.fail(f"{option} is no option: write {ctx.command_path} {' '.join(arguments).upper()}")
-            if name in known:
+            if name in option_names:
                 ctx.fail(f"{option} is no option: write {name}")
         return super().parse_args(ctx, args)
 

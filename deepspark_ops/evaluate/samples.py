@@ -116,12 +116,12 @@ class Samples:
         Raises:
             DataError: A shard is missing or damaged, or the samples have several sizes.
         """
-        batch, *others = self._of_one_size(start, count)
-        if others:
-            sizes = " and ".join(str(shape) for shape in sorted({_size(part) for part in (batch, *others)})[:2])
+        batches = list(self._of_one_size(start, count))
+        if len(batches) > 1:
+            sizes = " and ".join(str(shape) for shape in sorted({_size(part) for part in batches})[:2])
             msg = f"samples {start} to {start + count - 1} have several sizes, such as {sizes}; allowed: one size"
             raise DataError(msg)
-        return batch
+        return batches[0]
 
     def _of_one_size(self, start: int, count: int) -> Iterator[Batch]:
         """Yield samples [start, start + count) together, or one at a time if a size differs from the first sample's."""

@@ -193,7 +193,7 @@ def source_of(layer: caffe_pb2.LayerParameter) -> str:
 def scored_test_net(solver: LoadedSolver) -> int:
     """Return the index of the test net for evaluation: the first with a source that the training net does not read.
 
-    Without such a net the index is 0. Caffe's mnist_autoencoder tests on the training data first.
+    The index is 0 if all test nets read the training data. Caffe's mnist_autoencoder tests on the training data first.
     """
     trained = _sources(_layers(solver.train_net, "TRAIN", solver.train_state))
     tests = zip(solver.test_nets, solver.test_states, strict=True)

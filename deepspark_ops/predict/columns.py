@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import prod
 from typing import Any
 
 import pyarrow as pa
 
-from caffe_import.file_access.allowed_roots import use_allowed_roots
+from caffe_import.file_access.allowed_roots import allowed_roots_used
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
@@ -50,12 +51,9 @@ def deploy_net(config: BundleInputConfig, batch_size: int) -> NetSpec:
         NetError: The net cannot be built.
     """
     named = config.named_files if isinstance(config, FeaturesConfig) else AS_GIVEN.model_copy(update={"confined": True})
-    limit_named_files(named, (config.bundle,))
-    try:
+    with nullcontext() if isinstance(config, FeaturesConfig) else allowed_roots_used(None):
+        limit_named_files(named, (config.bundle,))
         return build_deploy(read_net(config.bundle / DEPLOY_NAME), batch_size)
-    finally:
-        if not isinstance(config, FeaturesConfig):
-            use_allowed_roots(None)
 
 
 def blob_shapes(net: NetSpec, config: FeaturesConfig, batch_size: int) -> tuple[tuple[str, Shape], ...]:

@@ -60,8 +60,8 @@ def require_batch_size(request: LayerRequest, batch_size: int, *, option: str) -
     """
     own_options, _, field_name = option.partition(".")
     messages = {field.name: value for field, value in request.message.ListFields() if field.name.endswith("data_param")}
-    own = messages.pop(own_options, None)
-    if messages and (own is None or not own.HasField(field_name)):
+    own_message = messages.pop(own_options, None)
+    if messages and (own_message is None or not own_message.HasField(field_name)):
         finding = (
             f"has {min(messages)} and no {option}; {request.message.type} reads {own_options} alone: "
             "move the fields there, or correct the type"

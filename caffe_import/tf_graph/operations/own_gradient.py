@@ -13,8 +13,8 @@ WithGradient = Callable[..., tuple[Any, Callable[..., Any]]]
 def own_gradient(compute: WithGradient) -> Callable[..., Any]:
     """Return a function of tensors whose gradient is the function that ``compute`` returns.
 
-    As ``tf.custom_gradient`` in a graph. ``tf.custom_gradient`` keeps each gradient, and with the gradient the whole
-    graph, in a registry of the process for ever: a net that is traced for each size of a sample would fill the memory.
+    As ``tf.custom_gradient`` in a graph. A registry of ``tf.custom_gradient`` keeps each gradient and its whole graph
+    as long as the process lives. The graphs of a net with samples of many sizes would fill the memory.
 
     Args:
         compute: Takes tensors; returns a tensor or a list of tensors, and a function from their gradients to the

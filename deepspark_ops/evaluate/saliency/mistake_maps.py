@@ -65,8 +65,8 @@ def mistake_maps(
         single = {name: values[:1] for name, values in feeds.items()}
         shape = single[source].shape
         if shape not in gradients_of:
-            own = reshaped(net, {name: values.shape for name, values in single.items()})
-            gradients_of[shape] = ScoreGradientFunction(own, source=source, result=chosen.output)
+            sized_net = reshaped(net, {name: values.shape for name, values in single.items()})
+            gradients_of[shape] = ScoreGradientFunction(sized_net, source=source, result=chosen.output)
         computed = gradients_of[shape](trained.params, single, np.array([mistake.predicted]))
         maps = {"gradient times input": gradient_times_input(computed.source[0], single[source][0])}
         if computed.feature_maps is not None and computed.feature_gradients is not None:
