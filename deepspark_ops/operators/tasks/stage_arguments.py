@@ -24,7 +24,11 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.form import config_from_params, form_schemas, is_left_out, refuse_unknown
 from deepspark_ops.operators.lineage.facets import operator_lineage
 from deepspark_ops.operators.lineage.stage_lineage import StageFacts, after_stage, before_stage
-from deepspark_ops.operators.provider.airflow_names import AirflowFailException
+from deepspark_ops.operators.provider.airflow_names import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+)
 from deepspark_ops.operators.provider.store_connections import StoreAccess, store_access
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
@@ -184,23 +188,31 @@ class StageArguments:
         return PartialOperator(cls, super().partial(**kwargs), kwargs)  # type: ignore[misc]
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
-        """Return a rendered template; a single expression keeps the type of the value.
+        """Return a rendered template: a text, also in a DAG with native objects; a single expression keeps its type.
 
         A wrong template ends the task with a plain message.
         """
-        expression = _EXPRESSION.fullmatch(content) if isinstance(content, str) else None
+        if not isinstance(content, str):
+            return super().render_template(content, context, jinja_env, seen_oids)  # type: ignore[misc]
+        environment = jinja_env or self.get_template_env()  # type: ignore[attr-defined]
+        expression = _EXPRESSION.fullmatch(content)
+        end: type[AirflowException] = AirflowFailException
         try:
             if expression is None:
-                return super().render_template(content, context, jinja_env, seen_oids)  # type: ignore[misc]
-            environment = jinja_env or self.get_template_env()  # type: ignore[attr-defined]
+                return "".join(map(str, environment.from_string(content).generate(**context)))
             value = environment.compile_expression(expression[1], undefined_to_none=False)(**context)
             if not isinstance(value, jinja2.Undefined):
                 return value
-            problem = value._undefined_message
+            message = _template_problem(content, value._undefined_message)
         except jinja2.TemplateError as error:
-            problem = str(error)
+            message = _template_problem(content, str(error))
+        except Exception as error:  # a template runs Airflow's code and its author's
+            if isinstance(error, AirflowException) and not isinstance(error, AirflowNotFoundException):
+                raise  # a skip, for example
+            end = AirflowException  # in an outage of Airflow a Variable seems to be missing: the task's retries count
+            message = f"template {content!r}: {_raised_text(error)}"
         # Airflow logs the traceback of every exception in a template.
-        raise plain_end(self, context, AirflowFailException(_template_problem(content, problem))) from None
+        raise plain_end(self, context, end(message)) from None
 
     @property
     def places(self) -> Places:
@@ -508,6 +520,12 @@ def _template_problem(text: Any, problem: str) -> str:
         f"template {text!r}: {problem}; text between {{{{ and }}}}, {{% and %}} or {{# and #}} is Jinja's: without a"
         " template write a blank between the two characters"
     )
+
+
+def _raised_text(error: Exception) -> str:
+    """Return what an expression of a template raised; of a missing Variable the sentence in Airflow's answer."""
+    detail = getattr(getattr(error, "error", None), "detail", None)
+    return str(detail["message"]) if isinstance(detail, Mapping) else f"{type(error).__name__}: {error}"
 
 
 def _misspelt_templates(entries: Mapping[str, Any]) -> list[str]:

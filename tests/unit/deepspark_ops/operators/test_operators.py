@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset, BaseOperator, ObjectStoragePath, Param, TaskGroup
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.sdk.execution_time.task_runner import set_current_context
 from airflow.sdk.module_loading import import_string
 
@@ -47,6 +49,7 @@ from deepspark_ops.operators.promote import DeepSparkDecideOperator, DeepSparkPr
 from deepspark_ops.operators.provider.airflow_names import (
     AirflowException,
     AirflowFailException,
+    AirflowNotFoundException,
     AirflowSkipException,
     TaskDeferred,
 )
@@ -1261,6 +1264,45 @@ def test_a_template_of_a_date_in_a_run_without_a_date_says_what_the_run_has(
     train = operator_of(DeepSparkTrainOperator, dag, locations, tags=text)
     with pytest.raises(AirflowFailException, match=r"is undefined: the run has no logical date, .*run_after"):
         rendered(train, context(dag))
+
+
+@pytest.mark.parametrize(("text", "value"), [("1,2", "1,2"), ("{{ 1 }},{{ 2 }}", "1,2"), ("7", "7"), ("{{ 7 }}", 7)])
+def test_a_dag_with_native_objects_leaves_texts_alone(locations: Places, text: str, value: Any) -> None:
+    with DAG("d", schedule=None, render_template_as_native_obj=True) as dag:
+        train = DeepSparkTrainOperator(task_id="a", solver="s.prototxt", tags=text, places=locations)
+    assert rendered(train, context(dag)).tags == value
+
+
+class Raises:
+    """An object of Airflow's context without the requested entry."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("var.value.steps", "Variable steps not found"),
+        ("conn.nowhere.host", "AirflowNotFoundException: .*nowhere"),
+        ("1 // 0", "ZeroDivisionError: "),
+        ("'a' + 1", "TypeError: "),
+    ],
+)
+@pytest.mark.parametrize("text", ["{{ %s }}", "max_iter: {{ %s }}"])
+def test_an_error_of_a_template_is_a_message(
+    locations: Places, dag: DAG, text: str, expression: str, reason: str
+) -> None:
+    missing = ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND, detail={"message": "Variable steps not found"})
+    train = operator_of(DeepSparkTrainOperator, dag, locations, overrides=text % expression)
+    values = context(dag) | {"var": {"value": Raises(AirflowRuntimeError(missing))}}
+    values["conn"] = Raises(AirflowNotFoundException("The conn_id `nowhere` isn't defined"))
+    with pytest.raises(AirflowException, match=rf"^template .*: {reason}") as raised:
+        rendered(train, values)
+    assert type(raised.value) is AirflowException  # the task's own retries count
 
 
 @pytest.mark.parametrize("text", ["net_param {{ name: 'x' }}", "base_lr: {{ 0.1", "layer {# a comment of Caffe"])
