@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from caffe_import.errors import NetError
 from caffe_import.net.layer_registry import LayerDefinition, Shape, find_layer_type
 from caffe_import.net.net_spec import LayerSpec, NetSpec, check_definition, layer_request
+
+MOST_SHAPES: Final = 64
+"""Sizes whose graphs a compiled net keeps."""
 
 
 def reshaped(net: NetSpec, inputs: Mapping[str, Shape]) -> NetSpec:

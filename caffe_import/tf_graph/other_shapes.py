@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
-from caffe_import.net.reshaped_net import reshaped
-
-MOST_SHAPES: Final = 64
-"""Sizes whose graphs a net keeps."""
+from caffe_import.net.reshaped_net import MOST_SHAPES, reshaped
 
 _LOG = logging.getLogger(__name__)
 _Graphs = TypeVar("_Graphs")

@@ -593,6 +593,8 @@ def predict(
     strict: bool = False,
     top_k: int = 5,
     scores: bool = True,
+    allowed_root: StrPath | Sequence[StrPath] = (),
+    confined: bool = False,
     progress: bool = True,
 ) -> Predictions:
     """Write a bundle's classes and scores for images, a list, a dataset or a table to a Parquet file, a row each.
@@ -637,6 +639,9 @@ def predict(
         strict: Refuse an unusable input; off: write a row with the reason.
         top_k: Most probable classes of a row.
         scores: Write the scores of all classes, too.
+        allowed_root: Folder for the files of a net, a solver and lists, besides the folders of solver and data; can
+            be given several times.
+        confined: Refuse a named file outside of the allowed folders; off: a warning per folder.
         progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
     """
 

@@ -24,7 +24,7 @@ from deepspark_ops.api.display.stage_display import StageDisplay
 from deepspark_ops.command.caffe_files import model, upgrade
 from deepspark_ops.command.data import data, print_dry_run
 from deepspark_ops.command.models import models
-from deepspark_ops.command.options import StageCommand, with_options
+from deepspark_ops.command.options import MainCommand, StageCommand, with_options
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.config.base import Config
 from deepspark_ops.config.check import CheckConfig
@@ -55,6 +55,7 @@ from deepspark_ops.tracking.tell import tell
 
 app = typer.Typer(
     name="deepspark",
+    cls=MainCommand,
     help="Train Caffe nets on Spark with asynchronous elastic averaging, then score and export them.\n\n"
     "A run goes: check, ingest, train, evaluate, export.",
     no_args_is_help=True,

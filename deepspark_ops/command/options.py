@@ -31,8 +31,19 @@ _MAIN_PANEL = "Options"
 _REST_PANEL = "Further options"
 _SHORT_NAMES = {"n_workers": "--workers"}
 """Field -> a second name of its option."""
-_CAFFE_NAMES = {"model": "net", "snapshot": "resume"}
+_CAFFE_NAMES = {"model": "net", "snapshot": "resume", "gpu": "devices"}
 """Caffe's flag -> the field here."""
+_CAFFE_TOOLS = {
+    "device_query": "doctor",
+    "compute_image_mean": "model mean DB --output FILE",
+    "extract_features": "features BUNDLE INPUT --blobs BLOBS --format lmdb --output DB",
+    **dict.fromkeys(("convert_imageset", "convert_mnist_data", "convert_cifar_data"), "ingest SOURCE --output D"),
+    **dict.fromkeys(
+        ("upgrade_net_proto_text", "upgrade_net_proto_binary", "upgrade_solver_proto_text"),
+        "upgrade FILE --output FILE",
+    ),
+}
+"""Caffe's tool -> the command here."""
 _NAMES: Mapping[str, Callable[[], Sequence[str]]] = {
     "strategy": strategy_names,
     "strategy or auto": strategy_choices,
@@ -46,6 +57,17 @@ _METAVARS: dict[Any, str] = {
     StorePath: "PATH",
     tuple[Path, ...]: "PATH,...",
 }
+
+
+class MainCommand(typer.core.TyperGroup):
+    """The command ``deepspark``: says how Caffe's tools are called here."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of ``args``; refuse the name of a tool of Caffe."""
+        tool = args[0].removesuffix(".bin")
+        if tool in _CAFFE_TOOLS:
+            ctx.fail(f"{tool} is Caffe's: write {ctx.command_path} {_CAFFE_TOOLS[tool]}")
+        return super().resolve_command(ctx, args)
 
 
 class StageCommand(typer.core.TyperCommand):

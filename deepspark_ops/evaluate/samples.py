@@ -17,7 +17,7 @@ from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import SplitName
-from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, DataBinding
+from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, FILLS_ITSELF, DataBinding
 from deepspark_ops.train.data.data_layers import FedLayer
 
 Column = npt.NDArray[Any]
@@ -193,11 +193,11 @@ def bind_samples(binding: DataBinding, net: NetSpec, split: SplitName) -> Sample
     return Samples(scored_layers(binding, net, split))
 
 
-def refuse_drawn_samples(net: NetSpec) -> None:
-    """Refuse a net of phase TEST with a data layer that draws at random: there is no set of samples to score.
+def require_sample_set(net: NetSpec) -> None:
+    """Refuse a net of phase TEST without a set of samples to score: a data layer draws at random, or none reads data.
 
     Raises:
-        NetError: Names the layer.
+        NetError: Names the layer that draws, or says that no layer reads data.
     """
     drawn = [layer.name for layer in net.layers if layer.type in DRAWS_ITSELF]
     if drawn:
@@ -206,6 +206,12 @@ def refuse_drawn_samples(net: NetSpec) -> None:
             f"net a Data or ImageData layer, {_CONVERT}"
         )
         raise NetError(msg, layer=drawn[0])
+    if not any(layer.definition.is_data and layer.type not in FILLS_ITSELF for layer in net.layers):
+        msg = (
+            "the net has no data layer to feed in phase TEST, so there are no samples to score; add a data layer"
+            f" with include {{ phase: TEST }}, {_CONVERT}"
+        )
+        raise NetError(msg)
 
 
 def scored_layers(binding: DataBinding, net: NetSpec, split: SplitName) -> list[FedLayer]:
@@ -215,17 +221,11 @@ def scored_layers(binding: DataBinding, net: NetSpec, split: SplitName) -> list[
         DataError: The data are missing or damaged.
         NetError: The net has no data layer, or a layer cannot be fed from them.
     """
-    refuse_drawn_samples(net)
+    require_sample_set(net)
     if split == "validation":
         binding = replace(binding, split=split)
     # The binding reads the split that belongs to a net's phase; the transform stays that of phase TEST.
     fed = binding.fed_layers(replace(net, phase="TRAIN" if split == "train" else "TEST"))
-    if not fed:
-        msg = (
-            "the net has no data layer to feed in phase TEST, so there are no samples to score; add a data layer"
-            f" with include {{ phase: TEST }}, {_CONVERT}"
-        )
-        raise NetError(msg)
     return [_without_chance(layer) for layer in fed]
 
 

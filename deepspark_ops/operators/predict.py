@@ -54,7 +54,7 @@ class DeepSparkPredictOperator(SparkOnDemandOperator):
     def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> PredictConfig:
         """Return the predict config of a run; ``master`` where Spark answers."""
         output: Path | None = None if "output" in self.values() else run.run_dir / PREDICTIONS_NAME
-        return self.config(PredictConfig, output=output, master=master)
+        return self.config(PredictConfig, output=output, master=master, listed_files=self.places.listed_files())
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
         """Return the written file."""

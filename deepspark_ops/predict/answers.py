@@ -74,7 +74,9 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
                 progress=progress,
                 n_at_once=n_at_once,
             )
-        return progress.summary(config.output)
+            summary = progress.summary(config.output)
+            summary.require_answer()
+        return summary
 
     return write
 

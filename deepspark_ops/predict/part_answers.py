@@ -22,6 +22,7 @@ from deepspark_ops.driver_files.task_files import TaskFiles
 from deepspark_ops.export.manifest import parse_manifest
 from deepspark_ops.predict.columns import answer_columns, output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
+from deepspark_ops.predict.inputs.named_images import NamedImages
 from deepspark_ops.predict.inputs.table import table_records
 from deepspark_ops.predict.inputs.table_columns import choose_columns
 from deepspark_ops.predict.pixel_range import PixelWatch, SeenPixels
@@ -143,9 +144,10 @@ def answer_numbers(part: PartConfig, start: int, stop: int, count: PartCount) ->
 def answer_rows(part: PartConfig, batches: Iterable[pa.RecordBatch], count: PartCount) -> Iterator[pa.RecordBatch]:
     """Yield the answers of a table's rows; for errors see ``answer_numbers``."""
     config, form, *_ = _opened(part)
+    images = NamedImages.of(config)
     for batch in batches:
         columns = choose_columns(batch.schema, config, form)
-        yield from answer_records(part, table_records(iter([(0, batch)]), columns, config), count)
+        yield from answer_records(part, table_records(iter([(0, batch)]), columns, images), count)
 
 
 def answer_records(part: PartConfig, records: Iterable[InputRecord], count: PartCount) -> Iterator[pa.RecordBatch]:

@@ -202,7 +202,9 @@ class SampleForm:
         contract = self.contract
         n_channels = contract.shape[3]
         if image.shape[0] != n_channels:
-            msg = f"{image.shape[0]} channels, the bundle takes {n_channels}"
+            is_pair = image.shape[0] == 2 * n_channels
+            remedy = "; of pairs of images, give each image as an input of its own" if is_pair else ""
+            msg = f"{image.shape[0]} channels, the bundle takes {n_channels}{remedy}"
             raise RecordError(msg)
         fixed = _training_size(contract)
         if fixed is not None and image.shape[1:] != fixed:

@@ -32,7 +32,7 @@ from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.export.manifest import read_manifest
 from deepspark_ops.predict.columns import output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
-from deepspark_ops.predict.inputs.table import images_folder
+from deepspark_ops.predict.inputs.named_images import images_folder
 from deepspark_ops.predict.inputs.table_columns import choose_columns, with_chosen_features
 from deepspark_ops.predict.part_answers import (
     PartConfig,
@@ -103,7 +103,7 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
 
     Raises:
         ConfigError: An option, the bundle, an input or the output is wrong.
-        DataError: The inputs cannot be used.
+        DataError: No input can be used, or an input of a strict config.
         DeepSparkError: A task died in a way that another try may cure.
     """
     manifest = read_manifest(config.bundle)
@@ -134,8 +134,11 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
             _save_table(session, config, frame.mapInArrow(answer, from_arrow_schema(output_schema(config, manifest))))
         else:
             frame.mapInArrow(_written(part, answer), _NO_ROWS).collect()
+        summary = _summary(config, form, counts.value, time.monotonic() - began)
+        summary.require_answer()
+        if temporary is not None:
             _replace_output(config, temporary)
-    return _summary(config, form, counts.value, time.monotonic() - began)
+    return summary
 
 
 def _with_absolute_paths(config: BundleInputConfig) -> BundleInputConfig:

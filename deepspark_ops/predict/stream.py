@@ -62,11 +62,23 @@ class Summary:
 
     def errors_text(self) -> str:
         """Return the number of inputs that could not be used, and the first errors."""
+        counts = f"{self.n_errors:,} of {self.n_records:,} inputs cannot be used"
+        return f"{counts}; column error of their rows says why\n{self._error_lines()}"
+
+    def require_answer(self) -> None:
+        """Refuse inputs without a single answer.
+
+        Raises:
+            DataError: No input can be used.
+        """
+        if self.n_errors == self.n_records:
+            msg = f"none of the {self.n_records:,} inputs can be used:\n{self._error_lines()}"
+            raise DataError(msg)
+
+    def _error_lines(self) -> str:
         more = self.n_errors - len(self.first_errors)
         lines = [*self.first_errors, *([f"and {more:,} more"] if more else [])]
-        text = "\n".join(f"  {line}" for line in lines)
-        counts = f"{self.n_errors:,} of {self.n_records:,} inputs cannot be used"
-        return f"{counts}; column error of their rows says why\n{text}"
+        return "\n".join(f"  {line}" for line in lines)
 
 
 class Progress:

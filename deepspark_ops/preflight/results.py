@@ -7,7 +7,7 @@ from collections.abc import Callable
 from caffe_import.errors import CaffeImportError
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.evaluate.samples import refuse_drawn_samples
+from deepspark_ops.evaluate.samples import require_sample_set
 from deepspark_ops.evaluate.tasks.choice import TaskWish, choose_tasks
 from deepspark_ops.evaluate.tasks.registry import kind_of
 from deepspark_ops.preflight.report import ResultReport
@@ -23,7 +23,7 @@ def results_of(net: Callable[[], NetSpec], wish: TaskWish) -> tuple[tuple[Result
     try:
         scored = net()
         tasks = choose_tasks(scored, wish)
-        refuse_drawn_samples(scored)
+        require_sample_set(scored)
     except (CaffeImportError, DeepSparkError) as error:
         return (), str(error)
     return tuple(

@@ -21,9 +21,17 @@ from deepspark_ops.config.evaluate import SplitChoice
 from deepspark_ops.config.ingest import TABLE_MARK
 from deepspark_ops.config.shared_options.batch_size import BatchSize
 from deepspark_ops.config.shared_options.devices import DeviceChoice
-from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
+from deepspark_ops.config.shared_options.named_files import (
+    AS_GIVEN,
+    LISTED_AS_GIVEN,
+    ListedFiles,
+    ListedFilesPart,
+    NamedFilesPart,
+)
 from deepspark_ops.stores.store_path import DataPath, StorePath
 
+_OTHER_FORMATS = frozenset(".csv .tsv .txt .json .jsonl .orc .avro .xlsx .h5 .hdf5 .npy .npz".split())
+"""Endings of names that promise another format than Parquet."""
 InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv", "orc", "avro", "json_lines"]
 
 
@@ -109,6 +117,10 @@ class BundleInputConfig(RawImageConfig):
     staging_size: StagingSize = DEFAULT_STAGING_SIZE
     strict: bool = Field(False, description="Refuse an unusable input; off: write a row with the reason")
 
+    def lists(self) -> ListedFiles:
+        """Return the limits on the files of lists and tables."""
+        return LISTED_AS_GIVEN
+
     @property
     def needs_spark(self) -> bool:
         """Whether the command runs as a Spark application: because of its master, or of a table of Spark."""
@@ -119,6 +131,12 @@ class BundleInputConfig(RawImageConfig):
         if self.image_column is not None and self.feature_columns is not None:
             msg = f"image_column={self.image_column} and feature_columns={self.feature_columns}: give one of them"
             raise ValueError(msg)
+        if catalog_table(self.output) is None and self.output.suffix.lower() in _OTHER_FORMATS:
+            msg = (
+                f"output={self.output}: the answers are Parquet; allowed: a name that ends in .parquet, or in nothing"
+                " (pandas.read_parquet(FILE).to_csv(...) makes CSV of the file)"
+            )
+            raise ValueError(msg)
         return self
 
 
@@ -127,11 +145,20 @@ class PredictConfig(BundleInputConfig):
 
     top_k: int = Field(5, ge=1, le=1_000, description="Most probable classes of a row")
     scores: bool = Field(True, description="Write the scores of all classes, too")
+    listed_files: ListedFilesPart = LISTED_AS_GIVEN
+
+    def lists(self) -> ListedFiles:
+        """Return the limits on the files of lists and tables."""
+        return self.listed_files
 
 
 class FeaturesConfig(BundleInputConfig):
     """Values of a bundle's blobs."""
 
+    output: DataPathField = Field(
+        description="Parquet file to write, or for format lmdb the folder of the databases; with a Spark master a"
+        " folder of Parquet files; or table:db.name, a table of Spark's catalog"
+    )
     blobs: str = Field(min_length=1, description="Blobs of deploy.prototxt, commas between them, e.g. fc7,pool5")
     format: Literal["parquet", "lmdb"] = Field(
         "parquet",
@@ -139,6 +166,10 @@ class FeaturesConfig(BundleInputConfig):
         " several blobs a folder with a database for each",
     )
     named_files: NamedFilesPart = AS_GIVEN
+
+    def lists(self) -> ListedFiles:
+        """Return the limits on the files of lists and tables."""
+        return self.named_files
 
     @model_validator(mode="after")
     def _check_format(self) -> FeaturesConfig:

@@ -9,7 +9,6 @@ from deepspark_ops.config.commands.predict import BundleInputConfig, InputFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.files.image_files import is_image_name
-from deepspark_ops.ingest.sources.hdf5 import has_data_set
 from deepspark_ops.ingest.sources.registry import detect_format, require_source
 from deepspark_ops.predict.inputs.image_files import first_listed, has_images, images_below, listed_images, one_image
 from deepspark_ops.predict.inputs.stored import source_records, stored_samples
@@ -53,15 +52,12 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
         return table_inputs(config, form, kind)
     only_input = form.only_input(config.bundle)
     if kind is None:
-        source_format, column, input_name = detect_format(path), config.image_column, only_input.contract.name
-        if column is None and source_format == "hdf5" and has_data_set(path, config.root_folder, input_name):
-            column = input_name  # a net reads the data sets with the names of its data layer's tops
-        return source_records(path, source_format, image_column=column, root_folder=config.root_folder)
+        return source_records(config, detect_format(path), only_input.contract.name)
     if kind == "dataset":
         return stored_samples(_split_folder(path, config.split), only_input)
     if kind == "folder":
         return images_below(path) if path.is_dir() else one_image(path)
-    return listed_images(path, config.root_folder)
+    return listed_images(config)
 
 
 def _look(path: DataPath) -> InputFormat | None:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from itertools import islice, tee
 
 from caffe_import.file_access.text_file import open_text_file
+from deepspark_ops.config.commands.predict import BundleInputConfig
 from deepspark_ops.ingest.files.image_files import is_image_name, visible_files
 from deepspark_ops.ingest.sources.image_list import joined_paths
+from deepspark_ops.predict.inputs.named_images import NamedImages
 from deepspark_ops.predict.record import InputRecord, Inputs
-from deepspark_ops.stores.store_path import DataPath, joined
+from deepspark_ops.stores.store_path import DataPath
 
 
 def one_image(path: DataPath) -> Inputs:
@@ -39,19 +41,18 @@ def _names_below(folder: DataPath) -> Iterator[str]:
     return filter(is_image_name, visible_files(folder))
 
 
-def listed_images(path: DataPath, root_folder: DataPath | None) -> Inputs:
+def listed_images(config: BundleInputConfig) -> Inputs:
     """Return the images that a list names: a path a line, with or without a label behind a blank or comma.
 
     Args:
-        path: The list; a record's id is the path in the list.
-        root_folder: Start of the paths; None: the folder of the list.
+        config: Names the list, and perhaps the start of the paths. A record's id is the path in the list.
     """
-    folder = root_folder or path.parent
+    path, named_images = config.input, NamedImages.of(config)
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         names, texts = tee(map(path_of_line, islice(_lines(path), start, stop)))
-        image_paths = joined_paths(root_folder, texts)
-        return (InputRecord(name, joined(folder, image)) for name, image in zip(names, image_paths, strict=True))
+        image_paths = joined_paths(config.root_folder, texts)
+        return (InputRecord(name, named_images.path(image)) for name, image in zip(names, image_paths, strict=True))
 
     return Inputs("image list", lambda: sum(1 for _ in _lines(path)), read)
 

@@ -8,11 +8,13 @@ from math import prod
 from pathlib import Path
 
 from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.commands.predict import BundleInputConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.records import RecordError
+from deepspark_ops.ingest.sources.hdf5 import has_data_set
 from deepspark_ops.ingest.sources.registry import index_source
 from deepspark_ops.predict.record import InputRecord, Inputs
 from deepspark_ops.predict.samples import SampleForm
@@ -86,21 +88,31 @@ def _differences(dataset: Dataset, form: SampleForm) -> tuple[str, ...]:
     )
 
 
-def source_records(
-    source: DataPath, source_format: SourceFormat, *, image_column: str | None, root_folder: DataPath | None
-) -> Inputs:
+def source_records(config: BundleInputConfig, source_format: SourceFormat, input_name: str) -> Inputs:
     """Return the records of a source; ids are the names of the records, else numbers. Labels are not read.
+
+    Args:
+        config: Names the source.
+        source_format: Format of the source.
+        input_name: Name of the bundle's input: the name of an HDF5 data set, if there is such a data set.
 
     Raises:
         ConfigError, DataError: The source is damaged or empty; reading raises the error.
     """
-    options = {"source": source, "source_format": source_format, "image_column": image_column, "output": "unused"}
-    config = parse_config(IngestConfig, {**options, "root_folder": root_folder})
+    options = {"source": config.input, "root_folder": config.root_folder, "image_column": config.image_column}
+    source = parse_config(
+        IngestConfig,
+        {**options, "source_format": source_format, "listed_files": config.lists(), "output": "unused"},
+    )
+    if config.image_column is None and source_format == "hdf5":
+        with sources_limited(source):
+            if has_data_set(source.source, source.root_folder, input_name):
+                source = source.model_copy(update={"image_column": input_name})
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         with tempfile.TemporaryDirectory(prefix="deepspark-") as work:
-            with sources_limited(config):
-                index = index_source(config, source, source_format, Path(work), with_labels=False)
+            with sources_limited(source):
+                index = index_source(source, source.source, source_format, Path(work), with_labels=False)
             with index.reader.opened() as record_at:
                 for number in range(start, len(index.names) if stop is None else min(stop, len(index.names))):
                     name = index.names[number]

@@ -21,11 +21,12 @@ from deepspark_ops.ingest.files.file_batches import file_rows
 from deepspark_ops.ingest.files.table_files import data_files, separator_of
 from deepspark_ops.ingest.tables.columns import arrays, numbers
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, read_footer, value_type
+from deepspark_ops.predict.inputs.named_images import NamedImages
 from deepspark_ops.predict.inputs.table_columns import InputColumns, choose_columns
 from deepspark_ops.predict.record import Content, InputRecord, Inputs, vector_of
 from deepspark_ops.predict.samples import BundleForm
 from deepspark_ops.stores.staging import kept_copy
-from deepspark_ops.stores.store_path import DataPath, joined
+from deepspark_ops.stores.store_path import DataPath
 
 TableFormat = Literal["parquet", "csv", "orc", "avro", "json_lines"]
 _WORDS: Final = {"parquet": "Parquet", "csv": "CSV", "orc": "ORC", "avro": "Avro", "json_lines": "JSON lines"}
@@ -79,7 +80,7 @@ def table_inputs(config: BundleInputConfig, form: BundleForm, table_format: Tabl
     columns = choose_columns(table.schema, config, form)
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
-        return table_records(table.batches(columns, start), columns, config, start, stop)
+        return table_records(table.batches(columns, start), columns, NamedImages.of(config), start, stop)
 
     return Inputs(f"{word} table", lambda: n_rows, read, columns.remarks)
 
@@ -149,7 +150,7 @@ def _csv_types(schema: pa.Schema, columns: InputColumns) -> dict[str, pa.DataTyp
 def table_records(
     batches: Iterator[Numbered],
     columns: InputColumns,
-    config: BundleInputConfig,
+    images: NamedImages,
     start: int = 0,
     stop: int | None = None,
 ) -> Iterator[InputRecord]:
@@ -158,7 +159,7 @@ def table_records(
     Args:
         batches: Rows in order, with the number of the first row of each batch.
         columns: Columns of the records.
-        config: Names the table, and the start of the table's paths.
+        images: The images that the table names.
         start: First row.
         stop: Row behind the last row; None for all rows.
 
@@ -177,50 +178,41 @@ def table_records(
                 at = number + first
                 ids = None if columns.id is None else [str(value) for value in batch.column(columns.id).to_pylist()]
                 numbers = [str(at + row) for row in range(batch.num_rows)]
-                yield from _batch_records(batch, columns, ids, numbers, config)
+                yield from _batch_records(batch, columns, ids, numbers, images)
     except (pa.ArrowException, DataError) as error:
-        msg = f"input={config.input}: row {at:,} or one shortly after: {error}"
+        msg = f"{images.named_by}: row {at:,} or one shortly after: {error}"
         raise DataError(msg) from error
 
 
 def _batch_records(
-    batch: pa.RecordBatch, columns: InputColumns, ids: list[str] | None, numbers: list[str], config: BundleInputConfig
+    batch: pa.RecordBatch, columns: InputColumns, ids: list[str] | None, numbers: list[str], images: NamedImages
 ) -> Iterator[InputRecord]:
     if columns.inputs:
-        yield from _several(batch, columns.inputs, ids or numbers, config)
+        yield from _several(batch, columns.inputs, ids or numbers, images)
     elif columns.image is not None:
-        yield from _images(batch.column(columns.image), ids, numbers, config)
+        yield from _images(batch.column(columns.image), ids, numbers, images)
     else:
         yield from _samples(batch, columns, ids or numbers)
 
 
 def _several(
-    batch: pa.RecordBatch, inputs: Sequence[tuple[str, str]], ids: list[str], config: BundleInputConfig
+    batch: pa.RecordBatch, inputs: Sequence[tuple[str, str]], ids: list[str], images: NamedImages
 ) -> Iterator[InputRecord]:
     """Yield the rows of a bundle with several inputs: a cell is an image, a path, a list of numbers or a number."""
-    root = images_folder(config)
     cells = {name: batch.column(column).to_pylist() for name, column in inputs}
     for row, id_of_row in enumerate(ids):
-        yield InputRecord(id_of_row, {name: _content(column[row], root) for name, column in cells.items()})
+        yield InputRecord(id_of_row, {name: _content(column[row], images) for name, column in cells.items()})
 
 
-def _content(cell: Any, root: DataPath) -> Content | None:
+def _content(cell: Any, images: NamedImages) -> Content | None:
     if isinstance(cell, dict):
         cell = cell.get("bytes") or cell.get("path")
     if cell is None or isinstance(cell, bytes):
         return cell
-    return joined(root, cell) if isinstance(cell, str) else vector_of(cell)
+    return images.path(cell) if isinstance(cell, str) else vector_of(cell)
 
 
-def images_folder(config: BundleInputConfig) -> DataPath:
-    """Return the folder of the relative paths in a table or list."""
-    return config.root_folder or (config.input if config.input.is_dir() else config.input.parent)
-
-
-def _images(
-    column: pa.Array, ids: list[str] | None, numbers: list[str], config: BundleInputConfig
-) -> Iterator[InputRecord]:
-    root = images_folder(config)
+def _images(column: pa.Array, ids: list[str] | None, numbers: list[str], images: NamedImages) -> Iterator[InputRecord]:
     for row, cell in enumerate(column.to_pylist()):
         value, name = cell, None
         if isinstance(cell, dict):  # an image of the Hugging Face Hub: {bytes, path}
@@ -229,7 +221,7 @@ def _images(
             name = cell
         name = ids[row] if ids else (name or numbers[row])
         if isinstance(value, str):
-            yield InputRecord(name, joined(root, value))
+            yield InputRecord(name, images.path(value))
         elif isinstance(value, bytes):
             yield InputRecord(name, value)
         else:

@@ -8,7 +8,7 @@ from typing import Final
 
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
-from caffe_import.net.reshaped_net import reshaped
+from caffe_import.net.reshaped_net import MOST_SHAPES, reshaped
 from deepspark_ops.train.data.data_layers import FedLayer
 
 FIRST_SAMPLES: Final = 100
@@ -44,8 +44,8 @@ def net_of_largest_sample(net: NetSpec, layers: Sequence[FedLayer]) -> tuple[Net
     smallest, largest = (" x ".join(map(str, area)) for area in (areas[0], areas[-1]))
     note = (
         f'layer "{sized[0].name}": {len(sizes)} sizes among the first {n_samples} samples, {smallest} to {largest}'
-        " pixels; each pass has the size of its sample, the memory is forecast for the largest, and an export needs one"
-        " size"
+        " pixels; each pass has the size of its sample, and an export needs one size. The memory is forecast for the"
+        f" largest, without the graphs of up to {MOST_SHAPES} sizes (24 MiB a size for FCN-8s)"
     )
     return max(sizes.values(), key=_n_values), note
 

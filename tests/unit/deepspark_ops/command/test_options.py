@@ -142,6 +142,13 @@ def test_the_error_for_a_wrong_format_lists_all() -> None:
         (["time", "-model", "net.prototxt"], "-model is no option: write deepspark time NET"),
         (["train", "s", "-weights", "w"], "-weights is no option: write --weights"),
         (["train", "s", "--snapshot=s.solverstate"], "--snapshot is no option: write --resume"),
+        (["train", "s", "-gpu", "0"], "-gpu is no option: write --devices"),
+        (["device_query", "-gpu", "0"], "device_query is Caffe's: write deepspark doctor"),
+        (
+            ["compute_image_mean", "a", "b"],
+            "compute_image_mean is Caffe's: write deepspark model mean DB --output FILE",
+        ),
+        (["convert_imageset.bin"], "convert_imageset is Caffe's: write deepspark ingest SOURCE --output D"),
     ],
 )
 def test_a_flag_of_caffe_is_shown_as_it_is_written_here(arguments, finding, monkeypatch):

@@ -45,6 +45,7 @@ from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator, DeepSpar
 from deepspark_ops.operators.export import DeepSparkExportOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import DeepSparkIngestOperator
+from deepspark_ops.operators.predict import DeepSparkPredictOperator
 from deepspark_ops.operators.promote import DeepSparkDecideOperator, DeepSparkPromoteOperator, write_decision
 from deepspark_ops.operators.provider.airflow_names import (
     AirflowException,
@@ -625,6 +626,12 @@ def test_a_net_in_airflow_names_files_and_modules_of_the_installation_alone(
         "allow_python_layers": False,
         "python_layers": ("ours",),
     }
+    predict = operator_of(DeepSparkPredictOperator, dag, locations, bundle="b", input="list.txt")
+    predicted = rendered(predict, context(dag)).stage_config({}, StageRun(locations.home / "r", None, None))
+    assert (predicted.listed_files.confined, predicted.listed_files.allowed_root) == (
+        True,
+        trained.named_files.allowed_root,
+    )
 
 
 def test_a_file_outside_of_the_roots_fails_the_check_and_none_of_it_is_shown(

@@ -42,6 +42,15 @@ def test_progress_and_summary(tmp_path):
     )
 
 
+def test_inputs_without_any_answer_are_refused(tmp_path):
+    progress = Progress(2, lambda line: None)
+    progress.add(CHUNK[1:2])
+    with pytest.raises(DataError, match=r"^none of the 1 inputs can be used:\n  b: damaged$"):
+        progress.summary(tmp_path).require_answer()
+    progress.add(CHUNK[:1])
+    progress.summary(tmp_path).require_answer()
+
+
 def test_strict_names_the_first_one():
     refuse_errors(CHUNK[:1])
     with pytest.raises(DataError) as caught:

@@ -1,3 +1,5 @@
+import h5py
+import numpy as np
 import pytest
 
 from deepspark_ops.config.check import CheckConfig
@@ -7,18 +9,25 @@ from deepspark_ops.preflight.table import report_lines
 SOLVER = 'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 4 snapshot: 4 {more}'
 NET = """
 name: "n"
-layer {{ name: "x" type: "DummyData" top: "x" top: "y" dummy_data_param {{
-  shape {{ dim: 4 dim: 3 }} shape {{ dim: 4 dim: {width} }} }} }}
+{data}
 layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param {{ num_output: 3 }} }}
 {more}
 """
+HDF5 = 'layer {{ name: "x" type: "HDF5Data" top: "x" top: "y" hdf5_data_param {{ source: "{list}" batch_size: 4 }} }}'
+DUMMY = """layer { name: "x" type: "DummyData" top: "x" top: "y" dummy_data_param {
+  shape { dim: 4 dim: 3 } shape { dim: 4 dim: 3 } } }"""
 EUCLIDEAN = 'layer { name: "l2" type: "EuclideanLoss" bottom: "ip" bottom: "y" top: "l2" }'
 SOFTMAX = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss" }'
 
 
-def inspect_net(folder, *, width=3, net=EUCLIDEAN, more="", **options):
+def inspect_net(folder, *, width=3, net=EUCLIDEAN, more="", data=HDF5, **options):
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["x"], file["y"] = np.zeros((8, 3), np.float32), np.zeros((8, width), np.float32)
+    (folder / "list.txt").write_text(f"{folder / 'rows.h5'}\n")
     (folder / "solver.prototxt").write_text(SOLVER.format(more=more))
-    (folder / "net.prototxt").write_text(NET.format(width=width, more=net))
+    (folder / "net.prototxt").write_text(
+        NET.format(data=data.format(list=folder / "list.txt") if data is HDF5 else data, more=net)
+    )
     return inspect_solver(CheckConfig(solver=folder / "solver.prototxt", **options))
 
 
@@ -64,3 +73,9 @@ def test_a_net_without_a_target_is_told_to_have_nothing_to_compare_with(tmp_path
     report = inspect_net(tmp_path, width=2, net=net)
     assert report.results[0].target is None
     assert lines_of(report)[0].endswith("gives nothing, there is no target")
+
+
+def test_a_net_without_samples_has_no_evaluation(tmp_path):
+    report = inspect_net(tmp_path, data=DUMMY)
+    assert (report.results, report.errors) == ((), ())
+    assert report.no_result.startswith("the net has no data layer to feed in phase TEST")

@@ -3,6 +3,7 @@ import h5py
 import numpy as np
 import pytest
 
+from caffe_import.errors import ForbiddenPathError
 from caffe_import.file_access.allowed_roots import AllowedRoots, allowed_roots_used
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.errors import ConfigError
@@ -43,6 +44,28 @@ def test_a_list_with_and_without_labels(tmp_path):
     inputs = opened(tmp_path / "list.txt", input_format="list")
     assert (inputs.n_records, [record.id for record in inputs.read()]) == (3, ["x y.png", "z.png", "w.jpg"])
     assert next(inputs.read()).content == tmp_path / "x y.png"
+
+
+def test_a_list_names_files_of_the_allowed_folders_alone(tmp_path):
+    write_image(tmp_path / "elsewhere/a.png")
+    lists = {"list.txt": "a.png\n../elsewhere/a.png\n", "table.csv": "path,kind\na.png,x\n../elsewhere/a.png,y\n"}
+    (tmp_path / "lists").mkdir()
+    for name, text in lists.items():
+        path = tmp_path / "lists" / name
+        path.write_text(text)
+        confined = opened(path, listed_files={"confined": True}).read()
+        assert next(confined).id == "a.png"
+        with pytest.raises(ForbiddenPathError, match=rf"^input={path} names .*elsewhere/a\.png.*: it is not read"):
+            next(confined)
+        allowed = {"confined": True, "allowed_root": tmp_path / "elsewhere"}
+        assert len(list(opened(path, listed_files=allowed).read())) == 2
+        assert len(list(opened(path, listed_files={"confined": True}, root_folder=tmp_path / "lists/b").read())) == 2
+        assert len(list(opened(path).read())) == 2
+    with h5py.File(tmp_path / "elsewhere/rows.h5", "w") as file:
+        file["data"] = np.zeros((3, 2, 4), np.uint8)
+    (tmp_path / "lists/files.txt").write_text("../elsewhere/rows.h5\n")
+    with pytest.raises(ForbiddenPathError, match=r"names .*rows\.h5"):
+        opened(tmp_path / "lists/files.txt", listed_files={"confined": True})
 
 
 def test_a_csv_without_names_of_columns_is_a_list(tmp_path):
