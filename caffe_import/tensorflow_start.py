@@ -15,6 +15,7 @@ from typing import Final
 
 START_LINES: Final = (
     r"WARNING: All log messages before absl::InitializeLog"
+    r"|I0000 00:00:"  # absl's own lines of level INFO, whatever TensorFlow's level is
     r"|.*oneDNN custom operations are on"
     r"|.*This TensorFlow binary is optimized to use available CPU instructions"
     r"|To enable the following instructions:"

@@ -21,7 +21,7 @@ class DeepSparkExportOperator(ProcessStageOperator):
     Example:
         .. code-block:: python
 
-            DeepSparkExportOperator(task_id="export", run=train.output, formats="saved_model,onnx")
+            DeepSparkExportOperator(task_id="export", run=train.output, formats="saved_model,caffe,onnx")
     """
 
     config_models = (ExportConfig,)

@@ -11,6 +11,7 @@ LINES = (
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
     "I0000 00:00:1795329732.543794   32272 port.cc:153] oneDNN custom operations are on. You may see slightly\n"
     "I0000 00:00:1795329732.552942   32272 cudart_stub.cc:31] Could not find cuda drivers on your machine\n"
+    "I0000 00:00:1795867428.571946   31611 devices.cc:67] Number of eligible GPUs (core count >= 8): 0\n"
     "E0000 00:00:1795329742.316566   32272 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error\n"
 )
 
