@@ -723,7 +723,7 @@ class DeepSparkExportOperator(BaseOperator):
     Example:
         .. code-block:: python
 
-            DeepSparkExportOperator(task_id="export", run=train.output, formats="saved_model,onnx")
+            DeepSparkExportOperator(task_id="export", run=train.output, formats="saved_model,caffe,onnx")
     """
 
     def __init__(

@@ -15,6 +15,7 @@ try:
         AirflowFailException,
         AirflowNotFoundException,
         AirflowSkipException,
+        AirflowTaskTimeout,
         ParamValidationError,
         TaskDeferred,
     )
@@ -24,6 +25,7 @@ except ImportError:  # 3.1
         AirflowFailException,
         AirflowNotFoundException,
         AirflowSkipException,
+        AirflowTaskTimeout,
         ParamValidationError,
         TaskDeferred,
     )
@@ -69,6 +71,7 @@ __all__ = [
     "AirflowFailException",
     "AirflowNotFoundException",
     "AirflowSkipException",
+    "AirflowTaskTimeout",
     "AssetOrTimeSchedule",
     "CronTriggerTimetable",
     "DescribedCronTimetable",

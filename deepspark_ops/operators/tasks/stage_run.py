@@ -24,6 +24,7 @@ from deepspark_ops.operators.provider.airflow_names import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
+    AirflowTaskTimeout,
     OwnTries,
 )
 from deepspark_ops.operators.tasks.line_buffer import LineBuffer
@@ -143,6 +144,12 @@ def noted_stage(
     except WAITS:
         end("waiting")
         raise
+    except AirflowTaskTimeout:
+        message = (
+            f"the task took longer than its execution_timeout, {get_current_context()['ti'].task.execution_timeout}"
+        )
+        end("failed", message)
+        raise AirflowTaskTimeout(message) from None
     except BaseException as error:
         end("failed", str(error) or type(error).__name__, known=str(error))
         if isinstance(error, Exception):  # not one that ends the process: there is no time then

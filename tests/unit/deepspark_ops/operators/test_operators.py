@@ -52,6 +52,7 @@ from deepspark_ops.operators.provider.airflow_names import (
     AirflowFailException,
     AirflowNotFoundException,
     AirflowSkipException,
+    AirflowTaskTimeout,
     TaskDeferred,
 )
 from deepspark_ops.operators.tasks import process_stage, spark_stage, stage_run
@@ -185,6 +186,19 @@ def test_how_a_task_ends_is_noted_in_the_runs_folder(
     with pytest.raises(AirflowSkipException):
         execute(other, context(dag, events=events_of(DATASET, "another")))
     assert read_statuses(run_dir)["check"].status == "skipped"
+
+
+def test_a_task_that_takes_too_long_names_its_limit(tmp_path: Path) -> None:
+    task = SimpleNamespace(execution_timeout=timedelta(minutes=10))
+    message = "the task took longer than its execution_timeout, 0:10:00"
+    log = logging.getLogger("test")
+    with (
+        set_current_context({"ti": SimpleNamespace(task=task, task_id="fit")}),
+        pytest.raises(AirflowTaskTimeout, match=message),
+        noted_stage(tmp_path, "train", log),
+    ):
+        raise AirflowTaskTimeout("Timeout, PID: 1142")
+    assert read_statuses(tmp_path)["train"].message == message
 
 
 @pytest.mark.parametrize(
