@@ -6,12 +6,13 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from caffe_import.file_access.regular_file import open_regular, regular_bytes
 from deepspark_ops.config.shared_options.bundle_formats import CAFFE, SAVED_MODEL
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitRule
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
@@ -34,11 +35,7 @@ CARD_NAME = "README.md"
 IMAGE_AXES: Final = "N, H, W, C"
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class InputContract(_Frozen):
+class InputContract(FrozenModel):
     """Input of the SavedModel's ``serving_default``.
 
     Attributes:
@@ -71,7 +68,7 @@ class InputContract(_Frozen):
         return self.axes == IMAGE_AXES
 
 
-class OutputBlob(_Frozen):
+class OutputBlob(FrozenModel):
     """One output of the model, float32.
 
     Attributes:
@@ -90,7 +87,7 @@ class OutputBlob(_Frozen):
     n_classes: int
 
 
-class OutputContract(_Frozen):
+class OutputContract(FrozenModel):
     """The main output.
 
     Attributes:
@@ -106,7 +103,7 @@ class OutputContract(_Frozen):
     labels: tuple[str, ...]
 
 
-class Origin(_Frozen):
+class Origin(FrozenModel):
     """Sources of the bundle; digests are ``sha256:<hex>``.
 
     Attributes:
@@ -138,7 +135,7 @@ class Origin(_Frozen):
     code_version: str | None = None
 
 
-class OutsideCheck(_Frozen):
+class OutsideCheck(FrozenModel):
     """Comparison of the trained graph with the numbers that a foreign reader computes from the bundle's files.
 
     Attributes:
@@ -159,7 +156,7 @@ class OutsideCheck(_Frozen):
     min_agreement: float | None = None
 
 
-class Check(_Frozen):
+class Check(FrozenModel):
     """How the exported model compares with the trained graph.
 
     Attributes:
@@ -178,7 +175,7 @@ class Check(_Frozen):
     caffemodel_max_relative_difference: float | None
     allowed: float
     outside: tuple[OutsideCheck, ...] = ()
-    left_out: dict[str, str] = {}
+    left_out: dict[str, str] = Field(default={})
 
     def largest(self) -> float:
         """Return the largest difference among files that must have the trained numbers; 0 without such files."""
@@ -191,7 +188,7 @@ class Check(_Frozen):
         return max((difference for difference in differences if difference is not None), default=0.0)
 
 
-class BundleManifest(_Frozen):
+class BundleManifest(FrozenModel):
     """The whole file.
 
     Attributes:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from deepspark_ops.exchange.transport.compression import WireDtype
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.planning.step_time import StepSource
 
 MEASURED_WORKERS: Final = 1_000
 """A server was measured with so many scripted workers (``benchmarks/scaling.py``)."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Row(_Frozen):
+class Row(FrozenModel):
     """Prediction for a number of workers.
 
     Attributes:
@@ -61,7 +56,7 @@ class Row(_Frozen):
         return self.workers > MEASURED_WORKERS
 
 
-class Advice(_Frozen):
+class Advice(FrozenModel):
     """Advised choice for a number of workers.
 
     Attributes:
@@ -73,7 +68,7 @@ class Advice(_Frozen):
     reason: str
 
 
-class Accuracy(_Frozen):
+class Accuracy(FrozenModel):
     """Loss of accuracy with a number of workers after the minibatches of one worker, from measured runs of other nets.
 
     Attributes:
@@ -91,7 +86,7 @@ class Accuracy(_Frozen):
     text: str
 
 
-class PlanReport(_Frozen):
+class PlanReport(FrozenModel):
     """The answer of stage plan.
 
     Attributes:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from deepspark_ops.devices.device_rows import DeviceRow
 from deepspark_ops.devices.worker_rows import WorkerRow
+from deepspark_ops.frozen_model import FrozenModel
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Problem(_Frozen):
+class Problem(FrozenModel):
     """An error, or a possible surprise.
 
     Attributes:
@@ -32,7 +27,7 @@ class Problem(_Frozen):
     column: int = 0
 
 
-class FormatReport(_Frozen):
+class FormatReport(FrozenModel):
     """Format version of a net's file, or of an old solver.
 
     Attributes:
@@ -46,7 +41,7 @@ class FormatReport(_Frozen):
     upgrades: tuple[str, ...]
 
 
-class ParityReport(_Frozen):
+class ParityReport(FrozenModel):
     """Comparison of a layer type with recorded outputs of Caffe.
 
     Attributes:
@@ -62,7 +57,7 @@ class ParityReport(_Frozen):
     largest_error: float | None
 
 
-class Certificate(_Frozen):
+class Certificate(FrozenModel):
     """``parity.json``: the comparison, stored in the run.
 
     Attributes:
@@ -80,7 +75,7 @@ class Certificate(_Frozen):
     failed: tuple[str, ...]
 
 
-class LayerReport(_Frozen):
+class LayerReport(FrozenModel):
     """A layer of a net.
 
     Attributes:
@@ -106,7 +101,7 @@ class LayerReport(_Frozen):
     notes: tuple[str, ...]
 
 
-class DataReport(_Frozen):
+class DataReport(FrozenModel):
     """Data of a data layer.
 
     Attributes:
@@ -124,7 +119,7 @@ class DataReport(_Frozen):
     resized: str = ""
 
 
-class NetReport(_Frozen):
+class NetReport(FrozenModel):
     """A net of the solver.
 
     Attributes:
@@ -150,14 +145,14 @@ class NetReport(_Frozen):
     activation_bytes: int
 
 
-class RatePoint(_Frozen):
+class RatePoint(FrozenModel):
     """Learning rate at a minibatch of the clock, without rate_scale."""
 
     clock: int
     learning_rate: float
 
 
-class WorkReport(_Frozen):
+class WorkReport(FrozenModel):
     """Work of a training.
 
     Attributes:
@@ -193,7 +188,7 @@ class WorkReport(_Frozen):
     worker_devices: tuple[WorkerRow, ...] = ()
 
 
-class MemoryRow(_Frozen):
+class MemoryRow(FrozenModel):
     """Memory of a layer of the training net during a step.
 
     Attributes:
@@ -213,7 +208,7 @@ class MemoryRow(_Frozen):
     param_bytes: int
 
 
-class MemoryReport(_Frozen):
+class MemoryReport(FrozenModel):
     """Comparison of a training step's memory with the available memory.
 
     Attributes:
@@ -241,7 +236,7 @@ class MemoryReport(_Frozen):
     advice: tuple[str, ...]
 
 
-class ResultReport(_Frozen):
+class ResultReport(FrozenModel):
     """A result for evaluation and export; the main result is first.
 
     Attributes:
@@ -263,7 +258,7 @@ class ResultReport(_Frozen):
     text: str
 
 
-class PreflightReport(_Frozen):
+class PreflightReport(FrozenModel):
     """The whole report.
 
     Attributes:

@@ -7,7 +7,6 @@ from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError
@@ -23,6 +22,7 @@ from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure, MetricsReport, Speed, figure_text
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.shards.manifest import SplitRule
 from deepspark_ops.sizes import share_text
 
@@ -41,7 +41,7 @@ PROMOTED: Final = "promoted: "
 KEPT_PRODUCTION: Final = "kept production: "
 
 
-class Approval(BaseModel):
+class Approval(FrozenModel):
     """A person's answer about a candidate after the gate.
 
     Attributes:
@@ -52,8 +52,6 @@ class Approval(BaseModel):
         asked: Reason of the gate in the question.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     answer: Literal["approved", "refused", "nobody"]
     who: str | None
     at: str
@@ -61,7 +59,7 @@ class Approval(BaseModel):
     asked: str
 
 
-class Decision(BaseModel):
+class Decision(FrozenModel):
     """Should the candidate go into production?
 
     Attributes:
@@ -81,8 +79,6 @@ class Decision(BaseModel):
         is_forced: Did a person decide against or without the comparison?
         approval: A person's answer; None without a question or before the answer.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: Literal[1, 2, 3] = 1
     promotes: bool

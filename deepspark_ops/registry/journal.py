@@ -11,17 +11,18 @@ import json
 import os
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from caffe_import.file_access.regular_file import open_regular, regular_text
 from deepspark_ops.errors import DataError
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.registry.model_folder import ModelFolder
 
 JOURNAL_VERSION: Final = 2
 Action = Literal["promoted", "rolled back", "kept", "adopted", "removed"]
 
 
-class HistoryEntry(BaseModel):
+class HistoryEntry(FrozenModel):
     """One line.
 
     Attributes:
@@ -43,8 +44,6 @@ class HistoryEntry(BaseModel):
         p_value: One-sided p-value.
         train_digest: Digest of the training set of a rejected candidate, ``sha256:<hex>``; None if unknown.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: Literal[1, 2]
     at: str

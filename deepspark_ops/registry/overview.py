@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.registry.journal import HistoryEntry, read_history
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import Production, read_pointer
@@ -24,7 +23,7 @@ def dag_of_run(run_dir: str | None) -> str | None:
     return path.parent.name if path is not None and path.parent.parent.name == "runs" else None
 
 
-class ModelOverview(BaseModel):
+class ModelOverview(FrozenModel):
     """A model.
 
     Attributes:
@@ -36,8 +35,6 @@ class ModelOverview(BaseModel):
         present: Versions with an existing bundle.
         history: History, oldest first.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: Literal[1]
     name: str

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import WEIGHTS_NAME
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.registry.gate import Decision
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.versions import read_versions
@@ -18,7 +19,7 @@ from deepspark_ops.run_paths import write_text_whole
 PRODUCTION_VERSION: Final = 2
 
 
-class Production(BaseModel):
+class Production(FrozenModel):
     """The pointer file.
 
     Attributes:
@@ -35,8 +36,6 @@ class Production(BaseModel):
         reason: Reason in one sentence.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     format_version: Literal[2]
     model: str
     version: str
@@ -50,9 +49,7 @@ class Production(BaseModel):
     reason: str
 
 
-class _ProductionOfVersion1(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _ProductionOfVersion1(FrozenModel):
     format_version: Literal[1]
     model: str
     version: str

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.errors import ConfigError, DataError
@@ -22,17 +22,14 @@ from deepspark_ops.export.manifest import (
     file_digest,
     parse_manifest,
 )
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.registry.model_folder import ModelFolder, version_number
 from deepspark_ops.run_paths import write_text_whole
 
 RECORD_VERSION: Final = 2
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Figures(_Frozen):
+class Figures(FrozenModel):
     """Scores of a version at its registration; fields as in ``metrics.json``.
 
     For tasks other than classification ``top1``, ``top1_interval`` and ``top5`` are None. ``main`` is None in a record
@@ -70,7 +67,7 @@ class Figures(_Frozen):
         return self.main
 
 
-class VersionRecord(_Frozen):
+class VersionRecord(FrozenModel):
     """Sources of a version.
 
     Attributes:

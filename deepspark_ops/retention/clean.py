@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.file_lock import locked_folder
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.retention.inventory import Kind, Stored, find_datasets, find_runs, last_change, run_folders
 from deepspark_ops.retention.references import model_references, run_references
 from deepspark_ops.run_paths import RunPaths
@@ -31,11 +30,7 @@ _CLOCK_S: Final = 60.0
 OnStep = Callable[[str], None]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CleanEntry(_Frozen):
+class CleanEntry(FrozenModel):
     """A run or a dataset, with the decision about the removal.
 
     Attributes:
@@ -57,7 +52,7 @@ class CleanEntry(_Frozen):
     reason: str
 
 
-class CleanReport(_Frozen):
+class CleanReport(FrozenModel):
     """All runs and datasets of a home.
 
     Attributes:

@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, remove_unnamed, version_digest
 from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.retention.clean import unused
@@ -36,11 +35,7 @@ from deepspark_ops.train.setup.run_dataset import noted_digest
 PRUNE_VERSION: Final = 1
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PrunedVersion(_Frozen):
+class PrunedVersion(FrozenModel):
     """An earlier version of a dataset, with the decision about the removal.
 
     Attributes:
@@ -62,7 +57,7 @@ class PrunedVersion(_Frozen):
     reason: str
 
 
-class PruneReport(_Frozen):
+class PruneReport(FrozenModel):
     """The earlier versions of a dataset.
 
     Attributes:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.file_stamp import Stamp, file_stamp
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.run_index.outcome import outcome_of
 from deepspark_ops.run_label.label import read_label
 from deepspark_ops.run_label.names import TRAINING, default_name, work_of_stages
@@ -44,7 +44,7 @@ _SOURCES: Final = tuple(map(str, (_RUN.events, _RUN.evaluation / METRICS_NAME, _
 before the end of a task, which changes the folder of the tasks."""
 
 
-class RunSummary(BaseModel):
+class RunSummary(FrozenModel):
     """A run in a list.
 
     Attributes:
@@ -75,8 +75,6 @@ class RunSummary(BaseModel):
         n_samples: Number of samples behind the evaluation's accuracy or main figure; None without an evaluation.
         images_per_s: Rate of the whole training, after its end.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: Literal[6] = SUMMARY_VERSION
     made_of: tuple[Stamp, ...] = ()

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.config.run_label import RunLabelConfig
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 LABEL_VERSION: Final = 1
 
 
-class RunLabel(BaseModel):
+class RunLabel(FrozenModel):
     """Label of a run.
 
     Attributes:
@@ -23,8 +24,6 @@ class RunLabel(BaseModel):
         tags: Words to find the run by.
         archived: Whether lists hide the run.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: Literal[1] = LABEL_VERSION
     name: str = ""

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from caffe_import.file_access.regular_file import open_regular, regular_bytes
 from deepspark_ops.errors import DataError
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, write_text_whole, write_whole
 from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.shards.table_columns import TableColumns
@@ -34,11 +35,7 @@ _DIGITS: Final = 12
 _Extent = Annotated[int, Field(ge=1)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SourceRecord(_Frozen):
+class SourceRecord(FrozenModel):
     """The source of the samples: path of the user, format, and a digest that changes with the source."""
 
     path: str
@@ -59,7 +56,7 @@ OwnFile = Annotated[str, AfterValidator(_own_file)]
 """A file in the split's folder."""
 
 
-class FileRecord(_Frozen):
+class FileRecord(FrozenModel):
     """A file with a digest; ``file`` is relative to the split's folder."""
 
     file: OwnFile
@@ -104,7 +101,7 @@ class ShardRecord(FileRecord):
         return self
 
 
-class SplitRule(_Frozen):
+class SplitRule(FrozenModel):
     """The rule that separates training, validation and test samples.
 
     Attributes:
@@ -147,7 +144,7 @@ class SplitRule(_Frozen):
         return f"seed {self.seed}, test_fraction {self.test_fraction:g}{validation}"
 
 
-class DatasetManifest(_Frozen):
+class DatasetManifest(FrozenModel):
     """A split. A manifest holds no times and no host names: equal inputs give equal bytes.
 
     Attributes:
@@ -192,7 +189,7 @@ class DatasetManifest(_Frozen):
     encoded: bool
     source: SourceRecord
     recipe_sha256: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default={})
     version: Annotated[int, Field(ge=1)] = 1
     previous: str | None = None
     sample_shape: tuple[_Extent, ...] = Field(min_length=1)
@@ -208,9 +205,9 @@ class DatasetManifest(_Frozen):
     rejected_file: OwnFile | None = None
     n_bytes: int = Field(ge=1)
     split_rule: SplitRule | None = None
-    warnings: dict[str, Annotated[int, Field(ge=1)]] = {}
+    warnings: dict[str, Annotated[int, Field(ge=1)]] = Field(default={})
     warnings_file: OwnFile | None = None
-    chosen: dict[str, Annotated[int, Field(ge=1)]] = {}
+    chosen: dict[str, Annotated[int, Field(ge=1)]] = Field(default={})
     table: TableColumns | None = None
     pixels: PixelSteps | None = None
     group: str | None = None
@@ -244,7 +241,7 @@ class DatasetManifest(_Frozen):
         return self
 
 
-class DatasetRoot(_Frozen):
+class DatasetRoot(FrozenModel):
     """Content of ``dataset.json``: the manifests of one version.
 
     Attributes:

@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from deepspark_ops.frozen_model import FrozenModel
 
 PixelDtype = Literal["uint8", "float32"]
 PixelRange = tuple[float, float]
@@ -18,7 +20,7 @@ PixelRange = tuple[float, float]
 _Extent = Annotated[int, Field(ge=0)]
 
 
-class PixelSteps(BaseModel):
+class PixelSteps(FrozenModel):
     """Steps of ingestion for every image.
 
     Attributes:
@@ -32,8 +34,6 @@ class PixelSteps(BaseModel):
         dtype: Type of the pixels after these steps; None if unknown.
         pixel_range: Pixel range of the training split after these steps; None if unknown.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1, 2] = 2
     gray: bool = False

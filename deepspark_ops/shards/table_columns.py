@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from deepspark_ops.frozen_model import FrozenModel
 
 MissingRule = Literal["mean", "zero", "refuse", "drop-row"]
 LabelKind = Literal["class", "value"]
@@ -18,18 +20,14 @@ _BLOCK_VALUES = 2**18
 """Count of values that are standardised at a time: as float64 the values fit a core's cache."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FeatureColumn(_Frozen):
+class FeatureColumn(FrozenModel):
     """A column of the table: a number in each row, or an array of ``width`` numbers."""
 
     name: str
     width: Annotated[int, Field(ge=1)] = 1
 
 
-class TableColumns(_Frozen):
+class TableColumns(FrozenModel):
     """The columns of a table in a dataset.
 
     Attributes:

@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from caffe_import.file_access.regular_file import regular_bytes
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 _LOG = logging.getLogger(__name__)
 TRANSFER_VERSION: Final = 1
 
 
-class TransferState(BaseModel):
+class TransferState(FrozenModel):
     """The file.
 
     Attributes:
@@ -29,8 +30,6 @@ class TransferState(BaseModel):
         sent: Number of points that the interrupted transfer sent.
         files: Path in the run's folder -> digest of the sent file.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: Literal[1] = TRANSFER_VERSION
     id: str = Field(default_factory=lambda: uuid.uuid4().hex)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.config.compare import CompareConfig, Range, Value
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.trials.space import LISTS, MAX_TRIALS, Axis, Space, Values, grid, random_draws, space_of
 
@@ -22,11 +23,7 @@ _MEMBER_VERSION: Final = 1
 _TRIAL = re.compile(r"(.+)__trial_(\d{2,})")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Trial(_Frozen):
+class Trial(FrozenModel):
     """A training of a comparison.
 
     Attributes:
@@ -52,7 +49,7 @@ class Trial(_Frozen):
         return bool(self.values)
 
 
-class Plan(_Frozen):
+class Plan(FrozenModel):
     """The trials of a DAG run.
 
     Attributes:
@@ -269,7 +266,7 @@ def write_member(run_dir: Path, plan: Plan, trial: Trial) -> None:
     write_text_whole(stages / MEMBER_NAME, member.model_dump_json(indent=1) + "\n")
 
 
-class Member(_Frozen):
+class Member(FrozenModel):
     """A trial's file about the comparison.
 
     Attributes:

@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from deepspark_ops.config.compare import Value
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure, MetricsReport
 from deepspark_ops.events import read_events
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.sizes import share_text, size_text
@@ -29,11 +28,7 @@ TABLE_NAME: Final = "comparison.json"
 CSV_NAME: Final = "comparison.csv"
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Row(_Frozen):
+class Row(FrozenModel):
     """Row of a trial.
 
     Attributes:
@@ -88,7 +83,7 @@ class Row(_Frozen):
         return self.status == "finished" and not self.early_stop
 
 
-class Table(_Frozen):
+class Table(FrozenModel):
     """A whole comparison.
 
     Attributes:

@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.comparison.grouped import (
@@ -28,6 +27,7 @@ from deepspark_ops.evaluate.comparison.paired import (
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.scores import TOP_K, Answers, SampleLosses
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.hash_membership import are_in
 
@@ -35,11 +35,7 @@ Metric = Literal["top1", "top5", "loss"]
 COMPARISON_VERSION: Final = 3
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ClassChange(_Frozen):
+class ClassChange(FrozenModel):
     """Top-1 of two nets for a class.
 
     Attributes:
@@ -70,7 +66,7 @@ class ClassChange(_Frozen):
         return (self.n_lost - self.n_gained) / self.n_samples if self.n_samples else 0.0
 
 
-class Comparison(_Frozen):
+class Comparison(FrozenModel):
     """A candidate against what is in production, on the same samples.
 
     Attributes:

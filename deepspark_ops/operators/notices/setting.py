@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from caffe_import.file_access.regular_file import regular_text
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.frozen_model import FrozenModel
 
 SETTING: Final = "DEEPSPARK_NOTIFIERS"
 """Variable of the environment that names the file."""
@@ -19,7 +20,7 @@ Event = Literal["failed", "promoted", "kept", "approval"]
 _EXAMPLE: Final = '[{"notifier": "my_company.notices.ChatNotifier", "arguments": {"conn_id": "chat"}}]'
 
 
-class NotifierSetting(BaseModel):
+class NotifierSetting(FrozenModel):
     """An entry of the file.
 
     Attributes:
@@ -28,10 +29,8 @@ class NotifierSetting(BaseModel):
         events: What it is told of.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     notifier: str = Field(pattern=r"^\w+(\.\w+)+$")
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = Field(default={})
     events: tuple[Event, ...] = ("failed", "promoted", "kept", "approval")
 
 
