@@ -97,7 +97,7 @@ def _activated(deploy: caffe_pb2.NetParameter, task: ChosenTask, reserved_names:
     """Add the activation of a result's blob, and return the activated blob."""
     if task.activation == "none":
         return task.output
-    name = _free_name(reserved_names, _PROBABILITY_NAME)
+    name = free_name(_PROBABILITY_NAME, reserved_names, joint="")
     reserved_names.add(name)
     layer = deploy.layer.add(name=name, type=_ACTIVATIONS[task.activation], bottom=[task.output], top=[name])
     if task.activation == "softmax" and task.class_axis != 1:
@@ -154,12 +154,11 @@ def _needed_layers(
     return needed_layers[::-1]
 
 
-def _free_name(reserved_names: set[str], name: str) -> str:
-    number = 2
-    free = name
+def free_name(name: str, reserved_names: Collection[str], joint: str = "_") -> str:
+    """Return the name if it is not reserved, else the name with ``joint`` and the first free number from 2 on."""
+    free, number = name, 2
     while free in reserved_names:
-        free = f"{name}{number}"
-        number += 1
+        free, number = f"{name}{joint}{number}", number + 1
     return free
 
 

@@ -194,13 +194,11 @@ def _classes(manifest: BundleManifest) -> str:
 def _check(manifest: BundleManifest) -> str:
     check = manifest.check
     own_checks = [
-        OutsideCheck(file="saved_model/", reader="TensorFlow", max_relative_difference=difference)
-        for difference in (check.saved_model_max_relative_difference,)
-        if difference is not None
-    ]
-    own_checks += [
-        OutsideCheck(file="weights.caffemodel", reader="DeepSpark", max_relative_difference=difference)
-        for difference in (check.caffemodel_max_relative_difference,)
+        OutsideCheck(file=file, reader=reader, max_relative_difference=difference)
+        for file, reader, difference in (
+            ("saved_model/", "TensorFlow", check.saved_model_max_relative_difference),
+            ("weights.caffemodel", "DeepSpark", check.caffemodel_max_relative_difference),
+        )
         if difference is not None
     ]
     lines = [

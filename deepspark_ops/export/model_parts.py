@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.data.transform import TransformOptions, cut_to_one_size
+from caffe_import.data.transform import cut_to_one_size
 from caffe_import.file_access.text_file import read_text_file
-from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
@@ -22,61 +21,18 @@ from deepspark_ops.config.base import file_list_text
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.shared_options.bundle_formats import TFLITE_INT8
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.evaluate.samples import Batch, Samples
 from deepspark_ops.evaluate.tasks.choice import NO_WISH, TaskWish, choose_task, task_wish
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
+from deepspark_ops.export.drawn_samples import DrawnSamples
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.shards.manifest import split_digests
-from deepspark_ops.shards.preprocessing import ImagePreprocessing
-from deepspark_ops.shards.table_columns import TableColumns
-from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.sample_sizes import net_of_largest_sample
 
 CALIBRATION_SAMPLES: Final = 100
 """TensorFlow Lite's guide recommends about 100."""
-
-
-class InputLayer(Protocol):
-    """Data layer that an exported model replaces."""
-
-    @property
-    def tops(self) -> Mapping[str, Shape]:
-        """Blob -> full shape with the batch axis first."""
-
-    @property
-    def columns(self) -> tuple[int, ...]:
-        """Column of the samples for each top; 0 is the transformed column."""
-
-    @property
-    def transform(self) -> TransformOptions | None:
-        """Transform of column 0; None for no transform."""
-
-    @property
-    def preprocessing(self) -> ImagePreprocessing | None:
-        """The steps from an image file to a sample of column 0; None where the steps are not known."""
-
-
-class CheckSamples(Protocol):
-    """Samples for the check of an exported model; ``evaluate.samples.Samples`` is an implementation."""
-
-    @property
-    def layers(self) -> Sequence[InputLayer]:
-        """The data layers."""
-
-    @property
-    def table(self) -> TableColumns | None:
-        """Preprocessing of features (fill values, standardisation), for samples from a table."""
-
-    @property
-    def n_samples(self) -> int:
-        """Number of samples."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of one pass of the net."""
-
-    def read(self, start: int, count: int) -> Batch:
-        """Return samples [start, start + count); count is at most ``batch_size``."""
+CheckSamples = Samples | DrawnSamples
+"""Samples for the check of an exported model."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +150,7 @@ def first_batch(samples: CheckSamples, most: int) -> Batch:
 
 def _origin_of_run(trained: TrainedNet) -> Origin:
     config, run = trained.config, trained.run
+    digests = {} if config.dataset is None else split_digests(config.dataset)
     start = config.weights or ((config.resume,) if config.resume else ())
     return Origin(
         run=run.root.name,
@@ -203,17 +160,12 @@ def _origin_of_run(trained: TrainedNet) -> Origin:
         net_digest=file_digest(run.net),
         solver_digest=file_digest(run.solver),
         config_digest=file_digest(run.config),
-        datasets=_dataset_digests(config.dataset),
+        datasets={str(split): digest for split, digest in digests.items()},
         started_from=file_list_text(start) or None,
         started_from_digest=",".join(file_digest(path) for path in start if path.is_file()) or None,
         split_rule=trained.samples.split_rule,
         code_version=code_version(),
     )
-
-
-def _dataset_digests(dataset: DataPath | None) -> dict[str, str]:
-    """Return split -> digest of the split's manifest; empty without a dataset."""
-    return {} if dataset is None else {str(split): digest for split, digest in split_digests(dataset).items()}
 
 
 def code_version() -> str | None:

@@ -22,6 +22,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.scores import softmax
 from deepspark_ops.evaluate.tasks.answers import sigmoid
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.export.deploy_net import free_name
 from deepspark_ops.export.manifest import OutputBlob
 
 SCORES: Final = "scores"
@@ -145,7 +146,7 @@ def served_outputs(tasks: Sequence[ChosenTask], blobs: Mapping[ChosenTask, str])
         reserved_names = {SCORES, CLASSES, *_ANSWER_COLUMNS, *(output.name for output in outputs)}
         outputs.append(
             ServedOutput(
-                name=SCORES if first else _free_name(blobs[task], reserved_names),
+                name=SCORES if first else free_name(blobs[task], reserved_names),
                 blob=blobs[task],
                 task=task.task,
                 shape=(prod(task.shape),) if is_flat else task.shape,
@@ -154,10 +155,3 @@ def served_outputs(tasks: Sequence[ChosenTask], blobs: Mapping[ChosenTask, str])
             )
         )
     return tuple(outputs)
-
-
-def _free_name(name: str, reserved_names: set[str]) -> str:
-    free, number = name, 2
-    while free in reserved_names:
-        free, number = f"{name}_{number}", number + 1
-    return free

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Final
 
 from caffe_import.files.prototxt import read_net
 from caffe_import.proto import caffe_pb2
@@ -26,7 +27,70 @@ from deepspark_ops.export.manifest import (
 )
 
 _UNCHANGED = "cv2.IMREAD_UNCHANGED"
+
+
+@dataclass(frozen=True)
+class Library:
+    """Code that runs a file of a bundle.
+
+    Attributes:
+        file: File of the bundle.
+        imports: Lines that import what ``load`` and ``run`` need.
+        load: Lines that set ``model``.
+        run: Lines that set ``answer``; {} stands for a dictionary of the inputs.
+        value: Code of an input's value in the dictionary; {} stands for the variable.
+        output: Code that reads an output; {} stands for its name.
+    """
+
+    file: str
+    imports: Sequence[str]
+    load: Sequence[str]
+    run: Sequence[str]
+    value: str = "{}"
+    output: str = "answer[{}]"
+
+
+_TENSORFLOW = ("import numpy as np", "import tensorflow as tf")
 _TFLITE = {"": TFLITE_NAME, ", float16": TFLITE_FLOAT16_NAME, ", int8": TFLITE_INT8_NAME}
+LIBRARIES: Final[Mapping[str, Library | None]] = {
+    "TensorFlow": Library(
+        f"{SAVED_MODEL_NAME}/saved_model.pb",
+        imports=_TENSORFLOW,
+        load=[f'model = tf.saved_model.load(f"{{bundle}}/{SAVED_MODEL_NAME}")'],
+        run=['answer = model.signatures["serving_default"](**{})'],
+        value="tf.constant({})",
+        output="answer[{}].numpy()",
+    ),
+    "OpenCV or Caffe": None,
+    "Keras": Library(
+        KERAS_NAME,
+        imports=("import keras", "import numpy as np"),
+        load=[f'model = keras.saving.load_model(f"{{bundle}}/{KERAS_NAME}", compile=False)'],
+        run=["answer = model.predict_on_batch({})"],
+    ),
+    "ONNX": Library(
+        ONNX_NAME,
+        imports=("import numpy as np", "import onnxruntime"),
+        load=[f'model = onnxruntime.InferenceSession(f"{{bundle}}/{ONNX_NAME}")'],
+        run=[
+            "outputs = [output.name for output in model.get_outputs()]",
+            "answer = dict(zip(outputs, model.run(outputs, {}), strict=True))",
+        ],
+    ),
+    **{
+        f"TensorFlow Lite{kind}": Library(
+            file,
+            imports=_TENSORFLOW,
+            load=[
+                "# On a device without TensorFlow: from ai_edge_litert.interpreter import Interpreter",
+                f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{file}")',
+            ],
+            run=['answer = model.get_signature_runner("serving_default")(**{})'],
+        )
+        for kind, file in _TFLITE.items()
+    },
+}
+"""Name -> code; None: the code for Caffe's two files is written line by line, see ``snippet_of``."""
 
 
 def snippets(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> dict[str, str]:
@@ -40,23 +104,31 @@ def snippets(bundle: Path, manifest: BundleManifest, shown_path: str | None = No
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
-    code_writers: dict[str, tuple[str, Callable[[Path, BundleManifest, str | None], str]]] = {
-        "TensorFlow": (f"{SAVED_MODEL_NAME}/saved_model.pb", tensorflow_snippet),
-        "OpenCV or Caffe": (WEIGHTS_NAME, caffe_snippet),
-        "Keras": (KERAS_NAME, keras_snippet),
-        "ONNX": (ONNX_NAME, onnx_snippet),
-    }
-    code_writers |= {
-        f"TensorFlow Lite{kind}": (file, partial(tflite_snippet, file=file)) for kind, file in _TFLITE.items()
-    }
     codes = {
-        name: code(bundle, manifest, shown_path)
-        for name, (file, code) in code_writers.items()
-        if file in manifest.files
+        name: snippet_of(name, bundle, manifest, shown_path)
+        for name, library in LIBRARIES.items()
+        if (WEIGHTS_NAME if library is None else library.file) in manifest.files
     }
     if "TensorFlow" in codes:
         codes["Spark"] = spark_snippet(bundle, manifest, shown_path)
     return codes
+
+
+def snippet_of(name: str, bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
+    """Return Python that runs the bundle's file for a library once, on zeros.
+
+    Args:
+        name: One of ``LIBRARIES``.
+        bundle: As for ``snippets``, likewise the further arguments.
+        manifest: Likewise.
+        shown_path: Likewise.
+
+    Raises:
+        CaffeImportError: The deploy net is damaged.
+    """
+    library = LIBRARIES[name]
+    shown = shown_path or str(bundle)
+    return _caffe_snippet(bundle, manifest, shown) if library is None else _run_once(library, bundle, manifest, shown)
 
 
 def image_snippet(contract: InputContract) -> str:
@@ -139,127 +211,25 @@ def _answer_fields(manifest: BundleManifest) -> str:
     return ", ".join(f"answer[{name!r}]" for name in fields)  # of a name no more than its characters
 
 
-def tensorflow_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
-    """Return Python that runs the SavedModel once, on zeros; arguments as for ``snippets``.
-
-    Raises:
-        CaffeImportError: The deploy net is damaged.
-    """
-    return _run_once(
-        bundle,
-        manifest,
-        shown_path,
-        imports=("import numpy as np", "import tensorflow as tf"),
-        load=[f'model = tf.saved_model.load(f"{{bundle}}/{SAVED_MODEL_NAME}")'],
-        run=lambda inputs_text: [f'answer = model.signatures["serving_default"](**{inputs_text})'],
-        value="tf.constant({})",
-        output_code="answer[{}].numpy()",
-    )
-
-
-def tflite_snippet(
-    bundle: Path, manifest: BundleManifest, shown_path: str | None = None, *, file: str = TFLITE_NAME
-) -> str:
-    """Return Python that runs a TensorFlow Lite file once, on zeros; arguments as for ``snippets``.
-
-    Raises:
-        CaffeImportError: The deploy net is damaged.
-    """
-    return _run_once(
-        bundle,
-        manifest,
-        shown_path,
-        imports=("import numpy as np", "import tensorflow as tf"),
-        load=[
-            "# On a device without TensorFlow: from ai_edge_litert.interpreter import Interpreter",
-            f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{file}")',
-        ],
-        run=lambda inputs_text: [f'answer = model.get_signature_runner("serving_default")(**{inputs_text})'],
-    )
-
-
-def keras_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
-    """Return Python that runs the Keras file once, on zeros; arguments as for ``snippets``.
-
-    Raises:
-        CaffeImportError: The deploy net is damaged.
-    """
-    return _run_once(
-        bundle,
-        manifest,
-        shown_path,
-        imports=("import keras", "import numpy as np"),
-        load=[f'model = keras.saving.load_model(f"{{bundle}}/{KERAS_NAME}", compile=False)'],
-        run=lambda inputs_text: [f"answer = model.predict_on_batch({inputs_text})"],
-    )
-
-
-def onnx_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
-    """Return Python that runs the ONNX file once in onnxruntime, on zeros; arguments as for ``snippets``.
-
-    Raises:
-        CaffeImportError: The deploy net is damaged.
-    """
-    return _run_once(
-        bundle,
-        manifest,
-        shown_path,
-        imports=("import numpy as np", "import onnxruntime"),
-        load=[f'model = onnxruntime.InferenceSession(f"{{bundle}}/{ONNX_NAME}")'],
-        run=lambda inputs_text: [
-            "outputs = [output.name for output in model.get_outputs()]",
-            f"answer = dict(zip(outputs, model.run(outputs, {inputs_text}), strict=True))",
-        ],
-    )
-
-
-def _run_once(
-    bundle: Path,
-    manifest: BundleManifest,
-    shown_path: str | None,
-    *,
-    imports: Sequence[str],
-    load: Sequence[str],
-    run: Callable[[str], Sequence[str]],
-    value: str = "{}",
-    output_code: str = "answer[{}]",
-) -> str:
-    """Return Python that loads a model, and runs the model on zeros.
-
-    Args:
-        bundle: As for ``snippets``.
-        manifest: As for ``snippets``.
-        shown_path: As for ``snippets``.
-        imports: Lines that import what ``load`` and ``run`` need.
-        load: Lines that set ``model``.
-        run: Returns the lines that set ``answer``, for a dictionary of the inputs as text.
-        value: Code of an input's value in the dictionary; {} stands for the variable.
-        output_code: Code that reads an output; {} stands for its name.
-
-    Raises:
-        CaffeImportError: The deploy net is damaged.
-    """
+def _run_once(library: Library, bundle: Path, manifest: BundleManifest, shown_path: str) -> str:
     names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
     inputs_text = ", ".join(
-        f"{contract.name!r}: {value.format(name)}" for name, contract in zip(names, manifest.inputs, strict=True)
+        f"{contract.name!r}: {library.value.format(name)}"
+        for name, contract in zip(names, manifest.inputs, strict=True)
     )
     lines = [
-        *_imports(manifest, *imports),
-        f"bundle = {(shown_path or str(bundle))!r}",
-        *load,
+        *_imports(manifest, *library.imports),
+        f"bundle = {shown_path!r}",
+        *library.load,
         *_zeros(bundle, manifest, names),
-        *run(f"{{{inputs_text}}}"),
-        *_output_lines(manifest, output_code),
+        *(line.format(f"{{{inputs_text}}}") for line in library.run),
+        *_output_lines(manifest, library.output),
     ]
     return "\n".join(lines)
 
 
-def caffe_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
-    """Return Python that runs the deploy net once by OpenCV, on zeros, with the corresponding lines for Caffe.
-
-    Raises:
-        CaffeImportError: The deploy net is damaged.
-    """
+def _caffe_snippet(bundle: Path, manifest: BundleManifest, shown_path: str) -> str:
+    """Return Python that runs the deploy net once by OpenCV, on zeros, with the corresponding lines for Caffe."""
     deploy = read_net(bundle / DEPLOY_NAME)
     inputs = [(layer.top[0], tuple(layer.input_param.shape[0].dim)) for layer in _inputs(deploy)]
     names = [_variable(blob, at) for at, (blob, _) in enumerate(inputs)]
@@ -270,7 +240,7 @@ def caffe_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None
     ]
     lines = [
         *_imports(manifest, "import cv2  # OpenCV 4: later ones do not read Caffe's files", "import numpy as np"),
-        f"bundle = {(shown_path or str(bundle))!r}",
+        f"bundle = {shown_path!r}",
         f'files = f"{{bundle}}/{DEPLOY_NAME}", f"{{bundle}}/{WEIGHTS_NAME}"',
         "net = cv2.dnn.readNetFromCaffe(*files)  # with Caffe: caffe.Net(*files, caffe.TEST)",
     ]

@@ -11,8 +11,8 @@ from caffe_import.files.prototxt import parse_net
 from caffe_import.net.initial_vector import initial_vector
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
-from deepspark_ops.export.convert.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.deploy_net import build_deploy, build_deploy_net, deploy_params
+from deepspark_ops.export.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.formats.exported_model import ExportedModel
 from deepspark_ops.export.served_input import deploy_batch, find_served_inputs, settled_batch
 from deepspark_ops.export.served_output import served_outputs, served_tasks

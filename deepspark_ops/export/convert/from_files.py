@@ -20,10 +20,10 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.shared_options.bundle_formats import TFLITE_INT8
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.samples import Samples, bind_samples
+from deepspark_ops.evaluate.samples import Samples, scored_layers
 from deepspark_ops.evaluate.tasks.choice import choose_task, task_wish
 from deepspark_ops.evaluate.trained_net import load_params
-from deepspark_ops.export.convert.drawn_samples import DrawnInput, DrawnSamples
+from deepspark_ops.export.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.export.model_parts import CheckSamples, ModelParts, class_names_of_file, code_version, first_samples
 from deepspark_ops.processes.named_files import limit_named_files
@@ -61,7 +61,7 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
             origin = _origin(config)
             calibration = None
             if config.dataset is not None and TFLITE_INT8 in (config.formats or ()):
-                calibration = first_samples(bind_samples(binding, net, "train"))
+                calibration = first_samples(Samples(scored_layers(binding, net, "train")))
             yield ModelParts(
                 message,
                 net,
@@ -140,7 +140,7 @@ def _bound(
         _cut_to_input(layer, binding.sample_shapes("TEST", layer)[0], f"dataset={config.dataset}")
     build = partial(build_net_spec, message, phase="TEST", sample_shapes=partial(binding.sample_shapes, "TEST"))
     net = net_in_batches(_fed(message), build, requested=None, default=config.check_samples)
-    return net, bind_samples(binding, net, "test")
+    return net, Samples(scored_layers(binding, net, "test"))
 
 
 def _cut_to_input(layer: caffe_pb2.LayerParameter, stored: Shape | None, name: str) -> None:

@@ -15,6 +15,7 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.evaluate.samples import Batch
+from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.served_input import ServedInput
 from deepspark_ops.export.served_output import Answers, ServedOutput
 
@@ -73,6 +74,28 @@ class ExportedModel:
     def prepared(self) -> dict[str, npt.NDArray[np.float32]]:
         """Return the samples in the form of the deploy net's inputs, blob -> array (N, ...)."""
         return {name: values[: self.batch.count] for name, values in self.batch.feeds.items()}
+
+    def read_by(
+        self, program: Path, reader: str, file: str, *arguments: str, min_agreement: float | None = None
+    ) -> tuple[Reading, ...]:
+        """Return the answers that a reader program computes from a file of the bundle, in a separate process.
+
+        Args:
+            program: See ``OutsideReader``.
+            reader: The program's framework, for people.
+            file: Name of the file in the bundle.
+            arguments: Further arguments of the program.
+            min_agreement: As in ``Reading``.
+
+        Raises:
+            CannotHave: The framework cannot run the file.
+        """
+        try:
+            answers = read_outside(program, [str(self.folder / file), *arguments], self.requests(), self.output_names)
+        except ReaderFailed as failure:
+            msg = f"{reader} cannot run it: {failure}"
+            raise CannotHave(msg) from failure
+        return (Reading(file, reader, answers, min_agreement=min_agreement),)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import warnings
 
 from caffe_import.net.batch_size import net_of_any_batch
 from deepspark_ops.export.formats.exported_model import NEEDS_ITS_BATCH, CannotHave, ExportedModel, Format, Reading
-from deepspark_ops.export.formats.outside_reader import KERAS_READER, ReaderFailed, read_outside
+from deepspark_ops.export.formats.outside_reader import KERAS_READER
 from deepspark_ops.export.manifest import KERAS_NAME
 
 
@@ -23,12 +23,7 @@ def _write(model: ExportedModel) -> None:
 
 
 def _read(model: ExportedModel) -> tuple[Reading, ...]:
-    try:
-        answers = read_outside(KERAS_READER, [str(model.folder / KERAS_NAME)], model.requests(), model.output_names)
-    except ReaderFailed as failure:
-        msg = f"Keras cannot run it: {failure}"
-        raise CannotHave(msg) from failure
-    return (Reading(KERAS_NAME, "Keras", answers),)
+    return model.read_by(KERAS_READER, "Keras", KERAS_NAME)
 
 
 FORMAT = Format(files=(KERAS_NAME,), write=_write, read=_read, is_read_apart=True)

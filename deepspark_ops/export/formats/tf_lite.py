@@ -18,8 +18,7 @@ from typing import Any, cast
 from tensorflow.lite.python.convert_phase import ConverterError
 
 from caffe_import.tf_graph import tensorflow as tf
-from deepspark_ops.export.formats.exported_model import NEEDS_ITS_BATCH, CannotHave, ExportedModel, Format, Reading
-from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
+from deepspark_ops.export.formats.exported_model import NEEDS_ITS_BATCH, CannotHave, ExportedModel, Format
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME, TFLITE_FLOAT16_NAME, TFLITE_INT8_NAME, TFLITE_NAME
 from deepspark_ops.export.tf_saved_model import SIGNATURE, write_saved_model
 
@@ -112,20 +111,13 @@ def _reason(converter_message: str) -> str:
     )
 
 
-def _read(model: ExportedModel, file: str, min_agreement: float | None) -> tuple[Reading, ...]:
-    try:
-        answers = read_outside(_READER, [str(model.folder / file), SIGNATURE], model.requests(), model.output_names)
-    except ReaderFailed as failure:
-        msg = f"TensorFlow Lite's interpreter cannot run it: {failure}"
-        raise CannotHave(msg) from failure
-    return (Reading(file, "TensorFlow Lite's interpreter", answers, min_agreement=min_agreement),)
-
-
 def _format(file: str, prepare: Prepare, min_agreement: float | None = None) -> Format:
     return Format(
         files=(file,),
         write=lambda model: _write(model, file, prepare),
-        read=lambda model: _read(model, file, min_agreement),
+        read=lambda model: model.read_by(
+            _READER, "TensorFlow Lite's interpreter", file, SIGNATURE, min_agreement=min_agreement
+        ),
         is_read_apart=True,
     )
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from caffe_import.extras import MissingExtra, require
 from deepspark_ops.export.formats.exported_model import NEEDS_ITS_BATCH, CannotHave, ExportedModel, Format, Reading
-from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
 from deepspark_ops.export.manifest import ONNX_NAME
 
 OPSET: Final = 17
@@ -170,12 +169,7 @@ def _refuse_malformed(path: Path, own_forms: OwnForms) -> None:
 
 
 def _read(model: ExportedModel) -> tuple[Reading, ...]:
-    try:
-        answers = read_outside(_READER, [str(model.folder / ONNX_NAME)], model.requests(), model.output_names)
-    except ReaderFailed as failure:
-        msg = f"onnxruntime cannot run it: {failure}"
-        raise CannotHave(msg) from failure
-    return (Reading(ONNX_NAME, "onnxruntime", answers),)
+    return model.read_by(_READER, "onnxruntime", ONNX_NAME)
 
 
 FORMAT = Format(files=(ONNX_NAME,), write=_write, read=_read, is_read_apart=True)

@@ -14,6 +14,7 @@ from caffe_import.data.transform import TransformOptions
 from caffe_import.net.layer_registry import find_layer_type
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
+from deepspark_ops.export.deploy_net import free_name
 from deepspark_ops.export.formats.exported_model import CannotHave
 from deepspark_ops.export.formats.keras_layers.registry import Array, FormRequest, registered_forms
 from deepspark_ops.export.formats.keras_layers.value import Value
@@ -75,9 +76,7 @@ def keras_values(net: NetSpec, params: Vector, input_values: Mapping[str, Value]
 def _keras_name(name: str, reserved_names: set[str]) -> str:
     """Return a name without slashes, as Keras requires, and reserve the name; a number is added to a reserved name."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name).strip("._-") or "layer"
-    free, number = plain, 2
-    while free in reserved_names:
-        free, number = f"{plain}_{number}", number + 1
+    free = free_name(plain, reserved_names)
     reserved_names.add(free)
     return free
 

@@ -5,14 +5,7 @@ import ast
 import pytest
 
 from deepspark_ops.export.manifest import InputContract, parse_manifest
-from deepspark_ops.export.snippets import (
-    caffe_snippet,
-    keras_snippet,
-    onnx_snippet,
-    spark_snippet,
-    tensorflow_snippet,
-    tflite_snippet,
-)
+from deepspark_ops.export.snippets import LIBRARIES, snippet_of, spark_snippet
 from tests.reference.bundles import make_bundle
 
 DEPLOY = """
@@ -48,7 +41,7 @@ def test_any_size_is_filled_by_what_the_net_computes_on_and_odd_names_stay_names
     manifest = manifest_of(
         bundle, contract("left-eye", (-1, -1, -1, 3)), contract("model", (-1, 4), dtype="float32", channels="")
     )
-    text = tensorflow_snippet(bundle, manifest)
+    text = snippet_of("TensorFlow", bundle, manifest)
     assert "input_0 = np.zeros((1, 227, 227, 3), np.uint8)  # N, H, W, C; RGB; any H and W" in text
     assert "input_1 = np.zeros((1, 4), np.float32)" in text
     assert "(**{'left-eye': tf.constant(input_0), 'model': tf.constant(input_1)})" in text
@@ -63,8 +56,8 @@ def test_snippets_are_python_whatever_the_names_are(bundle):
     ):
         tree = ast.parse(spark_snippet(bundle, manifest_of(bundle, *inputs)))
         assert any(isinstance(node, ast.Constant) and node.value == str(bundle) for node in ast.walk(tree))
-    for code in (tensorflow_snippet, caffe_snippet, keras_snippet, onnx_snippet, tflite_snippet):
-        text = code(bundle, manifest)
+    for name in LIBRARIES:
+        text = snippet_of(name, bundle, manifest)
         tree = ast.parse(text)
         imported = [name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
         assert set(imported) <= {"numpy", "tensorflow", "cv2", "keras", "onnxruntime"}
@@ -72,4 +65,4 @@ def test_snippets_are_python_whatever_the_names_are(bundle):
             node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value == str(bundle)
         ]
         assert path == str(bundle)
-    assert "blue first" in caffe_snippet(bundle, manifest)
+    assert "blue first" in snippet_of("OpenCV or Caffe", bundle, manifest)

@@ -76,23 +76,6 @@ def test_the_file_holds_each_parameter_once_and_asks_for_nothing_but_the_images(
     assert model.params.size <= n_floats < model.params.size + 120  # bands of LRN and some numbers
 
 
-def test_what_tf2onnx_has_no_form_of_is_named(tmp_path):
-    model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
-
-    class Odd:
-        takes_any_batch = True
-
-        def with_blobs(self):
-            signature = model.served().signature()
-            return tf.function(lambda x: {"scores": tf.raw_ops.Betainc(a=_f(x), b=_f(x), x=_f(x))}), signature
-
-    def _f(x):
-        return tf.cast(x, tf.float32)
-
-    with pytest.raises(CannotHave, match=r"^ONNX has no form of Betainc$"):
-        tf_onnx.FORMAT.write(replace(model, served=Odd))
-
-
 class Served:
     """A model whose graph is a function of a test."""
 
@@ -105,14 +88,31 @@ class Served:
         return tf.function(self._function), self._signature
 
 
-def test_the_converters_message_of_an_operation_is_reported(tmp_path):
+def without_form(x):
+    return {"scores": tf.raw_ops.Betainc(a=x, b=x, x=x)}
+
+
+def rolled(x):  # ONNX knows Roll along a fixed axis
+    return {"scores": tf.roll(x, 1, axis=tf.cast(x[0, 0, 0, 0], tf.int32))}
+
+
+def faulty(x):
+    raise ValueError("a layer's fault")
+
+
+@pytest.mark.parametrize(
+    ("graph", "error", "message"),
+    [
+        (without_form, CannotHave, r"^ONNX has no form of Betainc$"),
+        (rolled, CannotHave, r"^make_sure failure: Can only convert Roll is axis is const$"),
+        (faulty, ValueError, "a layer's fault"),
+    ],
+)
+def test_what_tf2onnx_cannot_convert_is_named_and_a_fault_of_our_graph_is_raised(graph, error, message, tmp_path):
     model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
-
-    def rolled(x):  # ONNX knows Roll along a fixed axis
-        return {"scores": tf.roll(tf.cast(x, tf.float32), 1, axis=tf.cast(x[0, 0, 0, 0], tf.int32))}
-
-    with pytest.raises(CannotHave, match=r"^make_sure failure: Can only convert Roll is axis is const$"):
-        tf_onnx.FORMAT.write(replace(model, served=lambda: Served(rolled, model.served().signature())))
+    served = Served(lambda x: graph(tf.cast(x, tf.float32)), model.served().signature())
+    with pytest.raises(error, match=message):
+        tf_onnx.FORMAT.write(replace(model, served=lambda: served))
 
 
 UPSAMPLING = """
@@ -146,16 +146,6 @@ def test_a_form_of_ours_that_the_checker_refuses_is_raised(tmp_path, monkeypatch
     model, _ = exported_model(UPSAMPLING, tmp_path)
     with pytest.raises(onnx.checker.ValidationError):
         tf_onnx.FORMAT.write(model)
-
-
-def test_a_fault_of_our_graph_is_raised(tmp_path):
-    model, _ = exported_model(SMALL_NETS["lenet"], tmp_path)
-
-    def faulty(x):
-        raise ValueError("a layer's fault")
-
-    with pytest.raises(ValueError, match="a layer's fault"):
-        tf_onnx.FORMAT.write(replace(model, served=lambda: Served(faulty, model.served().signature())))
 
 
 def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch):
