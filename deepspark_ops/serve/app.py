@@ -160,28 +160,25 @@ async def _pictures(request: Request) -> list[tuple[str, bytes]]:
 
 
 def _add_refusals(app: FastAPI) -> None:
-    async def refused(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestRefused)
-        return JSONResponse({"error": str(error)}, error.status)
+    for kind in (RequestRefused, HTTPException, RequestValidationError, DeepSparkError, Exception):
+        app.add_exception_handler(kind, _refusal)
 
-    async def of_http(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
 
-    async def of_query(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        problems = [f"{problem['loc'][-1]}={problem.get('input')!r}: {problem['msg']}" for problem in error.errors()]
-        return JSONResponse({"error": "; ".join(problems)}, 422)
-
-    async def of_data(_: Request, error: Exception) -> Response:
-        return JSONResponse({"error": str(error)}, 422)
-
-    async def fault(request: Request, error: Exception) -> Response:
-        _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return JSONResponse({"error": f"{type(error).__name__}: the server's log has the place"}, 500)
-
-    app.add_exception_handler(RequestRefused, refused)
-    app.add_exception_handler(HTTPException, of_http)
-    app.add_exception_handler(RequestValidationError, of_query)
-    app.add_exception_handler(DeepSparkError, of_data)
-    app.add_exception_handler(Exception, fault)
+async def _refusal(request: Request, error: Exception) -> Response:
+    headers = None
+    match error:
+        case RequestRefused():
+            text, status = str(error), error.status
+        case HTTPException():
+            text, status, headers = str(error.detail), error.status_code, error.headers
+        case RequestValidationError():
+            problems = (
+                f"{problem['loc'][-1]}={problem.get('input')!r}: {problem['msg']}" for problem in error.errors()
+            )
+            text, status = "; ".join(problems), 422
+        case DeepSparkError():
+            text, status = str(error), 422
+        case _:
+            _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+            text, status = f"{type(error).__name__}: the server's log has the place", 500
+    return JSONResponse({"error": text}, status, headers=headers)

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,29 +16,17 @@ from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, file_di
 from deepspark_ops.export.served_output import SCORES
 from deepspark_ops.predict.class_answer import result_columns
 from deepspark_ops.predict.record import Values
-from deepspark_ops.predict.samples import BundleForm, Parts
+from deepspark_ops.predict.samples import Parts
 from deepspark_ops.serve.batching import Answers, Batcher
 from deepspark_ops.serve.metrics import ServerMetrics
 from deepspark_ops.serve.refusal import RequestRefused
 from deepspark_ops.serve.request_pixels import RequestPixels
 from deepspark_ops.serve.saliency import BundleSaliency
 
+if TYPE_CHECKING:
+    from deepspark_ops.predict.loaded_bundle import LoadedBundle
+
 _SERVER_FAULT = 500
-
-
-class Model(Protocol):
-    """A bundle in memory, as ``LoadedBundle``."""
-
-    @property
-    def manifest(self) -> BundleManifest:
-        """The bundle's manifest."""
-
-    @property
-    def form(self) -> BundleForm:
-        """Form of the bundle's samples."""
-
-    def answers(self, samples: Sequence[Parts]) -> Answers:
-        """Return every output of samples."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +42,7 @@ class Service:
         saliency: Draws saliency maps.
     """
 
-    model: Model
+    model: LoadedBundle
     batcher: Batcher
     metrics: ServerMetrics
     about: Mapping[str, Any]
@@ -62,7 +50,7 @@ class Service:
     saliency: BundleSaliency
 
     @classmethod
-    def of(cls, model: Model, config: ServeConfig) -> Service:
+    def of(cls, model: LoadedBundle, config: ServeConfig) -> Service:
         """Start a model's thread; ``close`` ends it."""
         saliency = BundleSaliency(model.manifest, config)
         about = {**about_model(model.manifest, config.bundle), "saliency": dict(saliency.unavailable)}
@@ -118,7 +106,7 @@ def about_model(manifest: BundleManifest, bundle: Path) -> dict[str, Any]:
     }
 
 
-def warm_up(model: Model) -> None:
+def warm_up(model: LoadedBundle) -> None:
     """Compute a sample of zeros: the first call of a model takes longer than all later calls.
 
     Raises:

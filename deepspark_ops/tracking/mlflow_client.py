@@ -53,7 +53,7 @@ def _reason(error: BaseException) -> str:
 
 
 class MlflowServer:
-    """The server of MLflow's variables, as ``send.TrackingServer``. Used by a single thread."""
+    """Requests to the server of MLflow's variables; any may raise ``TrackingFailed``. Used by a single thread."""
 
     def __init__(self) -> None:
         """Create the client without a connection.
@@ -118,13 +118,13 @@ class MlflowServer:
 
     @_own_errors()
     def log_points(self, run_id: str, points: Sequence[MetricPoint]) -> None:
-        """Add numbers."""
+        """Add at most ``send.MAX_BATCH`` numbers."""
         metrics = [Metric(point.key, point.value, point.time_ms, point.step) for point in points]
         self._client.log_batch(run_id, metrics=metrics)
 
     @_own_errors()
     def log_file(self, run_id: str, path: Path, folder: str) -> None:
-        """Store a file."""
+        """Store a file in a folder of the run's artefacts, replacing an older file."""
         self._client.log_artifact(run_id, str(path), folder or None)
 
     @_own_errors()
@@ -175,7 +175,7 @@ class MlflowServer:
 
     @_own_errors()
     def set_production(self, model: str, number: int | None) -> None:
-        """Move the alias of what is in production."""
+        """Move the alias of the version in production; None removes the alias."""
         if number is None:
             self._client.delete_registered_model_alias(model, ALIAS)
         else:

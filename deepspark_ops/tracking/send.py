@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.file_lock import held_lock
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.run_view.reading import RunReading
-from deepspark_ops.tracking.model_plan import ModelPlan, ModelVersion, Registered, missing_versions, plan_model
-from deepspark_ops.tracking.points import MetricPoint
+from deepspark_ops.tracking.model_plan import ModelPlan, ModelVersion, missing_versions, plan_model
 from deepspark_ops.tracking.run_plan import RunHead, plan_artefacts, plan_head, plan_points, read_run
 from deepspark_ops.tracking.transfer import TransferState, read_transfer, write_transfer
+
+if TYPE_CHECKING:
+    from deepspark_ops.tracking.mlflow_client import MlflowServer
 
 MAX_BATCH: Final = 1_000
 """MLflow's limit of numbers per request."""
@@ -37,39 +39,11 @@ class OpenRun:
     tags: Mapping[str, str]
 
 
-class TrackingServer(Protocol):
-    """Requests to MLflow; every call may raise ``TrackingFailed``."""
-
-    def open_run(self, head: RunHead, transfer: TransferState) -> OpenRun:
-        """Return the run with the id ``transfer.id``; create the run if MLflow lacks it."""
-
-    def log_settings(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Add parameters and set tags."""
-
-    def log_points(self, run_id: str, points: Sequence[MetricPoint]) -> None:
-        """Add at most ``MAX_BATCH`` numbers."""
-
-    def log_file(self, run_id: str, path: Path, folder: str) -> None:
-        """Store a file in a folder of the run's artefacts, replacing an older file."""
-
-    def set_status(self, run_id: str, head: RunHead) -> None:
-        """Say how the run stands."""
-
-    def read_model(self, name: str) -> Registered:
-        """Return MLflow's state of a model; create the model if MLflow lacks it."""
-
-    def register(self, model: str, version: ModelVersion) -> int:
-        """Register the next version, store the number at the model, and return the number."""
-
-    def set_production(self, model: str, number: int | None) -> None:
-        """Move the alias of the version in production; None removes the alias."""
-
-
 class TrackingFailed(DeepSparkError):
     """MLflow refused a request; the message is MLflow's."""
 
 
-def send_run(server: TrackingServer, run_dir: Path, *, over: bool) -> str:
+def send_run(server: MlflowServer, run_dir: Path, *, over: bool) -> str:
     """Send a run's data missing at a server; return a summary in a line.
 
     Progress is noted in the run's folder piece by piece, so the next call continues an interrupted transfer.
@@ -97,7 +71,7 @@ def send_run(server: TrackingServer, run_dir: Path, *, over: bool) -> str:
 
 
 def _send_points(
-    server: TrackingServer, run_dir: Path, reading: RunReading, transfer: TransferState
+    server: MlflowServer, run_dir: Path, reading: RunReading, transfer: TransferState
 ) -> tuple[TransferState, int]:
     """Send new numbers, batch by batch; return the updated notes, and the number of sent points."""
     assert transfer.run_id is not None
@@ -123,7 +97,7 @@ def _settings(head: RunHead, run: OpenRun) -> tuple[dict[str, str], dict[str, st
     return new, {name: text for name, text in {**head.tags, **changed}.items() if text or run.tags.get(name)}
 
 
-def send_model(server: TrackingServer, folder: ModelFolder, *, lock_timeout_s: float = _LOCK_TIMEOUT_S) -> str:
+def send_model(server: MlflowServer, folder: ModelFolder, *, lock_timeout_s: float = _LOCK_TIMEOUT_S) -> str:
     """Register a model's versions missing at a server, and move the alias; return a summary in a line.
 
     Raises:
@@ -143,7 +117,7 @@ def send_model(server: TrackingServer, folder: ModelFolder, *, lock_timeout_s: f
     return f'model "{plan.name}": {len(missing)} of {len(plan.versions)} versions registered; production is {where}'
 
 
-def _register(server: TrackingServer, plan: ModelPlan, version: ModelVersion) -> None:
+def _register(server: MlflowServer, plan: ModelPlan, version: ModelVersion) -> None:
     number = server.register(plan.name, version)
     if number != version.number:
         msg = (

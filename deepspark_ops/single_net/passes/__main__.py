@@ -8,7 +8,7 @@ from typing import Any
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import require
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.net_spec import build_net_spec
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.processes.stage_process import keep_imports
@@ -41,15 +41,11 @@ class _Nets:
     def _open(self, head: dict[str, Any], request: Message) -> None:
         from deepspark_ops.single_net.passes.tf_layer_range import LayerRange
 
-        net = _net_of(request.content, head["phase"])
+        net = build_net_spec(caffe_pb2.NetParameter.FromString(request.content), phase=head["phase"])
         params_handle, blobs_handle = request.handles
         params = SharedArrays(param_shapes(net.params.n_params), params_handle)
         blobs = SharedArrays(blob_shapes(net.blob_shapes), blobs_handle)
         self._ranges[head["net"]] = LayerRange(net, params, blobs)
-
-
-def _net_of(content: bytes, phase: Any) -> NetSpec:
-    return build_net_spec(caffe_pb2.NetParameter.FromString(content), phase=phase)
 
 
 def _set_up(devices: str) -> str:
