@@ -40,7 +40,6 @@ from deepspark_ops.config.export import ExportConfig  # noqa: E402
 from deepspark_ops.config.ingest import IngestConfig  # noqa: E402
 from deepspark_ops.config.train import TrainConfig  # noqa: E402
 from deepspark_ops.evaluate.parts.part_scores import score_range  # noqa: E402
-from deepspark_ops.evaluate.scoring import answers_of_batch  # noqa: E402
 from deepspark_ops.evaluate.tasks.choice import choose_tasks  # noqa: E402
 from deepspark_ops.run_paths import RunPaths  # noqa: E402
 from deepspark_ops.train.snapshots.state_file import RunState, write_run_state  # noqa: E402
@@ -159,7 +158,7 @@ def open_evaluation(run: RunPaths, net: Net, n_threads: int) -> dict[str, Round]
     trained = open_run(config).__enter__()  # for the life of the process
     samples, tasks = trained.samples, choose_tasks(trained.net)
     ready = open_run_answers(trained, tasks, config, n_threads=n_threads)
-    answer = answers_of_batch(ready.answers, n_at_once=ready.n_at_once)
+    answer = ready.answer
     feeds = samples.read(0, net.batch_size).feeds
 
     def forward() -> int:

@@ -21,7 +21,7 @@ from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.task_pages.pages import task_page
-from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Section, Tile, shown
+from deepspark_ops.evaluate.task_pages.parts import Card, Section, Tile, picture_view, shown
 from deepspark_ops.evaluate.task_pages.report_name import report_name
 from deepspark_ops.evaluate.task_pages.sample_groups import SampleGroups, cell_id, class_id
 from deepspark_ops.evaluate.task_pages.slices import slice_sections
@@ -29,7 +29,7 @@ from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_view.curves import Curves, Point
-from deepspark_ops.shards.thumbnail import Picture, small_picture
+from deepspark_ops.shards.thumbnail import Picture
 from deepspark_ops.sizes import share_text
 
 N_COLOURS = 6
@@ -89,7 +89,7 @@ def render_report(
         others=metrics.others,
         slices=slice_sections(metrics),
         tiles=_tiles(classes) if classes else page.tiles if page else (),
-        against=section and section_view(section, names, {at: _picture(value) for at, value in pictures.items()}),
+        against=section and section_view(section, names, {at: picture_view(value) for at, value in pictures.items()}),
         **(_class_view(classes, names, pictures, links, mistake_maps) if classes else {}),
         groups=groups,
         grouped_samples=_grouped_samples(groups, pictures, sample_names or {}),
@@ -280,7 +280,7 @@ def _mistakes(metrics: ClassificationMetrics, pictures: Mapping[int, Picture]) -
             "predicted": names[mistake.predicted],
             "probability": mistake.probability,
             "label_probability": mistake.label_probability,
-            **_picture(pictures[mistake.index]),
+            **picture_view(pictures[mistake.index]),
         }
         for mistake in metrics.mistakes
         if mistake.index in pictures
@@ -319,17 +319,10 @@ def _grouped_samples(
             "name": sample_names.get(index, f"sample {index}"),
             "lines": lines,
             "group_ids": ids_of[index],
-            "picture": _picture(pictures[index]) if index in pictures else None,
+            "picture": picture_view(pictures[index]) if index in pictures else None,
         }
         for index, lines in groups.texts.items()
     ]
-
-
-def _picture(picture: Picture) -> dict[str, object]:
-    return {
-        "source": small_picture(picture, PICTURE_PIXELS).data_uri(),
-        "is_small": max(picture.shape[:2]) <= PICTURE_PIXELS // 2,
-    }
 
 
 def _facts(metrics: MetricsReport, settings: Mapping[str, str]) -> dict[str, str]:

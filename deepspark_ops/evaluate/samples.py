@@ -188,11 +188,6 @@ class SampleDigest:
         return np.frombuffer(joined, "<u8").astype(np.uint64)
 
 
-def bind_samples(binding: DataBinding, net: NetSpec, split: SplitName) -> Samples:
-    """Return the samples of ``split`` for a net of phase TEST; for errors see ``scored_layers`` and ``Samples``."""
-    return Samples(scored_layers(binding, net, split))
-
-
 def require_sample_set(net: NetSpec) -> None:
     """Refuse a net of phase TEST without a set of samples to score: a data layer draws at random, or none reads data.
 

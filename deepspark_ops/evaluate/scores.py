@@ -8,9 +8,8 @@ a tie counts against the true class.
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -158,7 +157,7 @@ class ScoreSum:
         self._is_probability = wants_ranking
         self._n_read = 0
         self._n_samples = 0
-        self._mistakes: list[tuple[float, int, Mistake]] = []
+        self._mistakes: list[Mistake] = []
         self._answers: list[Answers] = []
 
     def add(self, probabilities: Floats, labels: npt.NDArray[np.generic], *, start: int | None = None) -> None:
@@ -199,16 +198,16 @@ class ScoreSum:
         )
         wrong = np.flatnonzero(rank)
         sureness = wide[wrong, predicted[wrong]]
-        for row in wrong[np.argsort(-sureness, kind="stable")[: self._worst]]:
-            self._keep_mistake(
-                Mistake(
-                    index=int(first + rows[row]),
-                    label=int(truth[row]),
-                    predicted=int(predicted[row]),
-                    probability=float(wide[row, predicted[row]]),
-                    label_probability=float(true_probability[row]),
-                )
+        self._keep_mistakes(
+            Mistake(
+                index=int(first + rows[row]),
+                label=int(truth[row]),
+                predicted=int(predicted[row]),
+                probability=float(wide[row, predicted[row]]),
+                label_probability=float(true_probability[row]),
             )
+            for row in wrong[np.argsort(-sureness, kind="stable")[: self._worst]]
+        )
 
     def merge(self, other: ScoreSum) -> None:
         """Add the counts of another sum with the same options, over other samples."""
@@ -220,8 +219,7 @@ class ScoreSum:
         if self._ranking is not None and other._ranking is not None:
             self._ranking.merge(other._ranking)
         self._is_probability &= other._is_probability
-        for _, _, mistake in other._mistakes:
-            self._keep_mistake(mistake)
+        self._keep_mistakes(other._mistakes)
         self._answers += other._answers
 
     def last(self) -> Answers | None:
@@ -247,7 +245,7 @@ class ScoreSum:
             top5=self._top5 / n if self._n_classes > TOP_K else None,
             loss=self._loss.floats()[0] / n,
             confusion=confusion,
-            mistakes=tuple(entry[2] for entry in sorted(self._mistakes, reverse=True)),
+            mistakes=tuple(self._mistakes),
             answers=answers,
             calibration=self._calibration.result() if self._is_probability else None,
             ranking=self._ranking.result(n_curves=N_CURVES) if self._ranking and self._is_probability else None,
@@ -275,13 +273,10 @@ class ScoreSum:
             msg = f"sample {indices[broken[0]]}: the net's scores are not finite; {remedy}"
             raise DataError(msg)
 
-    def _keep_mistake(self, mistake: Mistake) -> None:
-        # A min-heap by (probability, -index): its head is the first to go; equal ones keep the earlier sample.
-        entry = (mistake.probability, -mistake.index, mistake)
-        if len(self._mistakes) < self._worst:
-            heapq.heappush(self._mistakes, entry)
-        elif self._worst:
-            heapq.heappushpop(self._mistakes, entry)
+    def _keep_mistakes(self, mistakes: Iterable[Mistake]) -> None:
+        """Keep the mistakes that the net was surest of; among equal ones the earlier sample."""
+        surest = sorted([*self._mistakes, *mistakes], key=lambda mistake: (-mistake.probability, mistake.index))
+        self._mistakes = surest[: self._worst]
 
 
 def joined(form: type[_Losses], parts: Sequence[_Losses]) -> _Losses:

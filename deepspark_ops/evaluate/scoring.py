@@ -162,15 +162,6 @@ def joined(parts: Sequence[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def answers_of_batch(
-    answers: Callable[[Mapping[str, npt.NDArray[np.float32]]], Mapping[str, Array]], *, n_at_once: int = 1
-) -> Answer:
-    """Return ``answers`` of a batch without the padding; ``n_at_once`` as for ``Answer``."""
-    return Answer(
-        lambda batch: {name: values[: batch.count] for name, values in answers(batch.feeds).items()}, n_at_once
-    )
-
-
 def answered_batches(
     answer: Answer, batches: Iterable[Batch], digest: SampleDigest
 ) -> Generator[tuple[Batch, Mapping[str, Array]], None, None]:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import secrets
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -25,16 +23,13 @@ from caffe_import.extras import require
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.driver_files.task_files import files_for_tasks
-from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.evaluate.parts.part_scores import PartConfig, Scored, part_bounds, score_part
 from deepspark_ops.evaluate.scoring import Answer
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
-from deepspark_ops.processes.cluster_network import choose_listen_address
-from deepspark_ops.processes.spark_context import start_context
-from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
-from deepspark_ops.processes.spark_submit import spark_conf
+from deepspark_ops.processes.spark_context import open_context
+from deepspark_ops.processes.spark_failure import job_error
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.stores.staging import staging_of
@@ -51,7 +46,7 @@ def main(config_path: Path) -> None:
     require("tensorflow", part="deepspark evaluate")
     from deepspark_ops.evaluate.stage import run_evaluate
 
-    with open_context(config) as context:
+    with context_of(config) as context:
         evaluation = run_evaluate(config, partial(score_on, context))
     _log.info("report: %s", evaluation.report_path)
 
@@ -97,11 +92,7 @@ def score_on(
                 .treeReduce(Scored.merged)
             )
     except (PySparkException, Py4JError) as error:
-        failure = spark_failure(error, master=context.master, task="task")
-        if (refusal := error_of_task(failure)) is not None:
-            raise refusal from error
-        msg = f"nothing was written: {failure}"
-        raise DeepSparkError(msg) from error
+        raise job_error(error, master=context.master, failed="nothing was written") from error
     return scored
 
 
@@ -130,23 +121,14 @@ def _part_config(
         yield PartConfig(pinned.model_dump_json(), threads, files, contents, f"deepspark-run-{secrets.token_hex(8)}")
 
 
-@contextmanager
-def open_context(config: EvaluateConfig) -> Iterator[SparkContext]:
+def context_of(config: EvaluateConfig) -> AbstractContextManager[SparkContext]:
     """Start Spark's driver in this process, by ``config``, until the block ends."""
-    master = config.master or "local[*]"
-    with tempfile.TemporaryDirectory(prefix="deepspark-") as scratch:
-        # The variable and not spark.local.dir, which Spark answers with a warning in every log.
-        os.environ.setdefault("SPARK_LOCAL_DIRS", scratch)
-        context = start_context(
-            master,
-            {**spark_conf(), "spark.app.name": f"deepspark evaluate {config.run_dir.name}"},
-            listen_address=choose_listen_address(config.listen_address, master),
-            insecure_network=config.insecure_network,
-        )
-        try:
-            yield context
-        finally:
-            context.stop()
+    return open_context(
+        config.master,
+        f"deepspark evaluate {config.run_dir.name}",
+        listen_address=config.listen_address,
+        insecure_network=config.insecure_network,
+    )
 
 
 if __name__ == "__main__":

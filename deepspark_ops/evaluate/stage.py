@@ -28,7 +28,7 @@ from deepspark_ops.evaluate.saliency.mistake_maps import mistake_maps
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, write_samples
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
-from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, measure_speed, report_of, scored_samples
+from deepspark_ops.evaluate.scoring import Answer, measure_speed, report_of, scored_samples
 from deepspark_ops.evaluate.task_pages.examples import make_examples, stored_pictures, wanted_examples
 from deepspark_ops.evaluate.task_pages.sample_groups import groups_behind_figures
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
@@ -102,7 +102,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
         check_properties(config.slice_columns, trained.samples, tasks)
         ready = open_answers(trained, tasks, config, n_threads=len(os.sched_getaffinity(0)))
         answers = ready.answers
-        scored = score(config, trained, tasks, answers_of_batch(answers, n_at_once=ready.n_at_once), rows)
+        scored = score(config, trained, tasks, ready.answer, rows)
         metrics = report_of(
             scored.sums,
             ScoredOn(

@@ -18,6 +18,7 @@ from caffe_import.tf_graph import tensorflow as tf
 from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices
 from caffe_import.tf_graph.predict import compile_fixed_forward, compile_forward
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.evaluate.scoring import Answer
 from deepspark_ops.evaluate.tasks.answers import activated, wanted_blobs
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
@@ -59,6 +60,14 @@ class ReadyNet:
     answers: Answers
     device: str
     n_at_once: int
+
+    @property
+    def answer(self) -> Answer:
+        """The net's answers without the rows that fill a batch up."""
+        return Answer(
+            lambda batch: {name: values[: batch.count] for name, values in self.answers(batch.feeds).items()},
+            self.n_at_once,
+        )
 
 
 def open_answers(

@@ -26,7 +26,7 @@ from deepspark_ops.config.shared_options.batch_size import DEFAULT_BATCH_SIZE
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import Weights, find_weights
-from deepspark_ops.evaluate.samples import Samples, bind_samples
+from deepspark_ops.evaluate.samples import Samples, scored_layers
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitName
@@ -127,7 +127,7 @@ def open_trained_net(
     try:
         build = partial(build_net_spec, message, phase="TEST", sample_shapes=sample_shapes)
         net = net_in_batches(fed, build, requested=batch_size, default=default_batch_size)
-        samples = bind_samples(binding, net, split)
+        samples = Samples(scored_layers(binding, net, split))
         name = str(dataset) if dataset else source_of(fed[0])
         params = load_params(net, trained_weights.path)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -20,8 +19,7 @@ from deepspark_ops.predict.columns import answer_columns, deploy_net, output_sch
 from deepspark_ops.predict.datum_output import database_plans, datum_outputs
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.loaded_bundle import choose_device, is_on_host, load_bundle
-from deepspark_ops.predict.pixel_range import PixelWatch
-from deepspark_ops.predict.samples import BundleForm, Parts, chunk_size, form_of_config, sample_chunks
+from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, RowOutput, Summary, answer_all
 from deepspark_ops.processes.batch_passes import passes_at_once
 from deepspark_ops.shards.files.parquet_output import parquet_output
@@ -62,7 +60,7 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
         for remark in (*form.remarks, *inputs.remarks):
             _log.warning("%s", remark)
         chunks = partial(sample_chunks, sample_of=form.sample, size=size, n_threads=n_threads)
-        progress = Progress(inputs.n_records, on_step, watch=PixelWatch(form))
+        progress = Progress(inputs.n_records, on_step, form)
         with output_of() as output:
             answer_all(
                 inputs,
@@ -110,11 +108,7 @@ def open_answer(config: BundleInputConfig, manifest: BundleManifest, form: Bundl
         return BlobAnswer(config, manifest, form, n_threads)
     bundle = load_bundle(config.bundle, manifest, form, device)
     top_k = config.top_k if isinstance(config, PredictConfig) else 1
-
-    def answer(samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
-        return bundle.columns(samples, top_k)
-
-    return answer
+    return partial(bundle.columns, top_k=top_k)
 
 
 def _chunks_at_once(config: BundleInputConfig, batch_size: int, n_threads: int) -> int:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 
@@ -25,32 +24,11 @@ from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.inputs.named_images import NamedImages
 from deepspark_ops.predict.inputs.table import table_records
 from deepspark_ops.predict.inputs.table_columns import choose_columns
-from deepspark_ops.predict.pixel_range import PixelWatch, SeenPixels
+from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks
-from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
+from deepspark_ops.predict.stream import Answer, AnswerCount, answer_chunk, refuse_errors
 from deepspark_ops.shards.files.parquet_output import arrow_column, parquet_output
-
-_SHOWN_ERRORS = 5
-
-
-@dataclass
-class PartCount:
-    """Figures of a part.
-
-    Attributes:
-        n_records: Rows of the part.
-        n_errors: Rows with an error.
-        first_errors: First errors, ``id: error``.
-        remarks: See ``Summary``.
-        pixels: Pixels of the images, by the bundle's input; see ``PixelWatch``.
-    """
-
-    n_records: int = 0
-    n_errors: int = 0
-    first_errors: list[str] = field(default_factory=list)
-    remarks: Counter[str] = field(default_factory=Counter)
-    pixels: dict[str, SeenPixels] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -131,7 +109,7 @@ def _loaded(part: PartConfig) -> Opened:
     return config, form, output_schema(config, manifest), answer, chunk_size(manifest, config.batch_size)
 
 
-def answer_numbers(part: PartConfig, start: int, stop: int, count: PartCount) -> Iterator[pa.RecordBatch]:
+def answer_numbers(part: PartConfig, start: int, stop: int, count: AnswerCount) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the inputs ``[start, stop)``.
 
     Raises:
@@ -141,7 +119,7 @@ def answer_numbers(part: PartConfig, start: int, stop: int, count: PartCount) ->
     yield from answer_records(part, open_inputs(config, form).read(start, stop), count)
 
 
-def answer_rows(part: PartConfig, batches: Iterable[pa.RecordBatch], count: PartCount) -> Iterator[pa.RecordBatch]:
+def answer_rows(part: PartConfig, batches: Iterable[pa.RecordBatch], count: AnswerCount) -> Iterator[pa.RecordBatch]:
     """Yield the answers of a table's rows; for errors see ``answer_numbers``."""
     config, form, *_ = _opened(part)
     images = NamedImages.of(config)
@@ -150,7 +128,7 @@ def answer_rows(part: PartConfig, batches: Iterable[pa.RecordBatch], count: Part
         yield from answer_records(part, table_records(iter([(0, batch)]), columns, images), count)
 
 
-def answer_records(part: PartConfig, records: Iterable[InputRecord], count: PartCount) -> Iterator[pa.RecordBatch]:
+def answer_records(part: PartConfig, records: Iterable[InputRecord], count: AnswerCount) -> Iterator[pa.RecordBatch]:
     """Yield the answers of records, chunk by chunk, and count the records."""
     config, form, schema, answer, size = _opened(part)
     names = answer_columns(schema)
@@ -159,12 +137,7 @@ def answer_records(part: PartConfig, records: Iterable[InputRecord], count: Part
         if config.strict:
             refuse_errors(chunk)
         rows = answer_chunk(chunk, answer, names)
-        bad = [f"{sample.id}: {sample.error}" for sample in chunk if sample.values is None]
-        count.n_records += len(chunk)
-        count.remarks.update(sample.remark for sample in chunk if sample.remark)
-        watch.add(sample.values for sample in chunk if sample.values is not None)
-        count.n_errors += len(bad)
-        count.first_errors += bad[: _SHOWN_ERRORS - len(count.first_errors)]
+        count.add(chunk, watch)
         yield pa.RecordBatch.from_arrays(
             [arrow_column(rows[column.name], column.type) for column in schema], schema=schema
         )

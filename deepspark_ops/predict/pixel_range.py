@@ -8,7 +8,7 @@ of the training images, or at least four times as wide.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,15 +48,6 @@ class SeenPixels:
         return SeenPixels(
             self.n_images + other.n_images, min(self.least, other.least), max(self.largest, other.largest)
         )
-
-
-def merged_pixels(parts: Iterable[Mapping[str, SeenPixels]]) -> dict[str, SeenPixels]:
-    """Return the pixels of all parts of a call, by the bundle's input."""
-    merged: dict[str, SeenPixels] = {}
-    for part in parts:
-        for name, pixels in part.items():
-            merged[name] = merged.get(name, SeenPixels()).merge(pixels)
-    return merged
 
 
 class PixelWatch:

@@ -66,11 +66,9 @@ class SampleForm:
     def of(
         cls,
         contract: InputContract,
+        config: RawImageConfig | None = None,
         *,
         crop_size: int = 0,
-        resize_height: int = 0,
-        resize_width: int = 0,
-        max_pixel: int | None = None,
         table: TableColumns | None = None,
     ) -> SampleForm:
         """Return the form, with the steps of the training images.
@@ -79,10 +77,8 @@ class SampleForm:
 
         Args:
             contract: The bundle's input.
+            config: Preprocessing of raw images; None: as of the training images.
             crop_size: Crop of the bundle's preprocessing.
-            resize_height: Rows of an image, instead of the training images' rows, pixels; 0: the training images'.
-            resize_width: Columns, likewise.
-            max_pixel: Largest value of a pixel, which is scaled to 255; None: the training images'.
             table: See the attribute.
 
         Raises:
@@ -90,6 +86,8 @@ class SampleForm:
         """
         if not contract.takes_images:
             return cls(contract, PixelRecipe(), crop_size, table)
+        config = config or RawImageConfig.model_validate({})
+        resize_height, resize_width, max_pixel = config.resize_height, config.resize_width, config.max_pixel
         size = (resize_height, resize_width)
         fixed = _training_size(contract)
         if resize_height and fixed is not None and size != fixed:
@@ -369,15 +367,8 @@ class BundleForm:
         return Sample(record.id, tuple(parts), remark="; ".join(remarks))
 
 
-def form_of_bundle(
-    manifest: BundleManifest,
-    bundle: Path,
-    *,
-    resize_height: int = 0,
-    resize_width: int = 0,
-    max_pixel: int | None = None,
-) -> BundleForm:
-    """Return the form of a bundle's samples; for the arguments see ``SampleForm.of``.
+def form_of_config(config: RawImageConfig, manifest: BundleManifest, bundle: Path) -> BundleForm:
+    """Return the form of a bundle's samples, with a config's options.
 
     Raises:
         ConfigError: The training images had another size than the options say.
@@ -387,25 +378,12 @@ def form_of_bundle(
         tuple(
             SampleForm.of(
                 contract,
+                config,
                 crop_size=options_from_words(contract.preprocessing, bundle).crop_size,
-                resize_height=resize_height,
-                resize_width=resize_width,
-                max_pixel=max_pixel,
                 table=table_of_input(contract, bundle),
             )
             for contract in manifest.inputs
         )
-    )
-
-
-def form_of_config(config: RawImageConfig, manifest: BundleManifest, bundle: Path) -> BundleForm:
-    """Return the form of a bundle's samples, with a config's options; for errors see ``form_of_bundle``."""
-    return form_of_bundle(
-        manifest,
-        bundle,
-        resize_height=config.resize_height,
-        resize_width=config.resize_width,
-        max_pixel=config.max_pixel,
     )
 
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -28,7 +26,7 @@ from caffe_import.extras import require
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig, catalog_table
 from deepspark_ops.driver_files.task_files import TaskFiles, files_for_tasks
-from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.export.manifest import read_manifest
 from deepspark_ops.predict.columns import output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
@@ -36,32 +34,27 @@ from deepspark_ops.predict.inputs.named_images import images_folder
 from deepspark_ops.predict.inputs.table_columns import choose_columns, with_chosen_features
 from deepspark_ops.predict.part_answers import (
     PartConfig,
-    PartCount,
     answer_numbers,
     answer_rows,
     part_ranges,
     write_part,
 )
-from deepspark_ops.predict.pixel_range import PixelWatch, merged_pixels
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config
-from deepspark_ops.predict.stream import Summary
-from deepspark_ops.processes.cluster_network import choose_listen_address
-from deepspark_ops.processes.spark_context import arrow_schema, start_context
-from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
-from deepspark_ops.processes.spark_submit import spark_conf
+from deepspark_ops.predict.stream import AnswerCount, Summary
+from deepspark_ops.processes.spark_context import arrow_schema, open_context
+from deepspark_ops.processes.spark_failure import job_error
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import MANIFEST_NAME
 from deepspark_ops.stores.staging import staging_of
 from deepspark_ops.stores.store_path import StorePath
 
 _log = logging.getLogger(__name__)
-_SHOWN_ERRORS = 5
 _SUCCESS = "_SUCCESS"
 
 _NO_ROWS = "nothing string"
 """Columns of tasks that write their rows themselves."""
 
-Counts = dict[int, PartCount]
+Counts = dict[int, AnswerCount]
 Answered = Callable[[Iterable[Any]], Iterator[Any]]
 """The answers of a task, Arrow batches, to the task's rows."""
 
@@ -90,8 +83,13 @@ def main(config_path: Path) -> None:
 
 def run_on_spark(config: BundleInputConfig) -> Summary:
     """Answer every input in a new Spark application; for result and errors see ``answer_on``."""
-    with _session(config) as session:
-        return answer_on(session, config)
+    with open_context(
+        config.master,
+        f"deepspark predict {config.bundle.name}",
+        listen_address=config.listen_address,
+        insecure_network=config.insecure_network,
+    ) as context:
+        return answer_on(SparkSession(context), config)
 
 
 def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
@@ -134,7 +132,10 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
             _save_table(session, config, frame.mapInArrow(answer, from_arrow_schema(output_schema(config, manifest))))
         else:
             frame.mapInArrow(_written(part, answer), _NO_ROWS).collect()
-        summary = _summary(config, form, counts.value, time.monotonic() - began)
+        total = AnswerCount()
+        for _, count in sorted(counts.value.items()):
+            total.merge(count)
+        summary = total.summary(config.output, form, time.monotonic() - began)
         summary.require_answer()
         if temporary is not None:
             _replace_output(config, temporary)
@@ -194,7 +195,7 @@ def _number_answers(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 start, stop = ranges[number]
-                count = PartCount()
+                count = AnswerCount()
                 yield from answer_numbers(part, start, stop, count)
                 counts.add({number: count})
 
@@ -220,7 +221,7 @@ def _table_answers(
     part = PartConfig.of(with_chosen_features(config, columns), threads=part.threads, files=part.files)
 
     def answered(batches: Iterable[Any]) -> Iterator[Any]:
-        count = PartCount()
+        count = AnswerCount()
         yield from answer_rows(part, batches, count)
         counts.add({_partition(): count})
 
@@ -301,15 +302,6 @@ def _save_table(session: SparkSession, config: BundleInputConfig, answered: Data
     answered.write.mode(config.table_mode).saveAsTable(table)
 
 
-def _summary(config: BundleInputConfig, form: BundleForm, counts: Counts, seconds: float) -> Summary:
-    parts = [counts[number] for number in sorted(counts)]
-    errors = [error for part in parts for error in part.first_errors][:_SHOWN_ERRORS]
-    n_records, n_errors = sum(part.n_records for part in parts), sum(part.n_errors for part in parts)
-    remarks = sum((part.remarks for part in parts), Counter[str]())
-    pixels = PixelWatch(form, merged_pixels(part.pixels for part in parts))
-    return Summary(config.output, n_records, n_errors, tuple(errors), seconds, {**remarks, **pixels.remarks()})
-
-
 @contextmanager
 def _plain_errors(session: SparkSession, config: BundleInputConfig) -> Iterator[None]:
     """Raise errors of Spark with a message of one sentence."""
@@ -319,33 +311,12 @@ def _plain_errors(session: SparkSession, config: BundleInputConfig) -> Iterator[
         if isinstance(error, PySparkException) and error.getCondition() in _MISTAKES:
             msg = f"input={config.input}, output={config.output}: {str(error).splitlines()[0]}"
             raise ConfigError(msg) from error
-        failure = spark_failure(error, master=session.sparkContext.master, task="task")
-        if (refusal := error_of_task(failure)) is not None:  # the input, or strict
-            raise refusal from error
-        msg = f"nothing was written: {failure}"
-        raise DeepSparkError(msg) from error
+        raise job_error(error, master=session.sparkContext.master, failed="nothing was written") from error
 
 
 _MISTAKES = frozenset(
     {"TABLE_OR_VIEW_NOT_FOUND", "TABLE_OR_VIEW_ALREADY_EXISTS", "SCHEMA_NOT_FOUND", "PARSE_SYNTAX_ERROR"}
 )
-
-
-@contextmanager
-def _session(config: BundleInputConfig) -> Iterator[SparkSession]:
-    with tempfile.TemporaryDirectory(prefix="deepspark-") as scratch:
-        # The variable, since Spark warns of spark.local.dir in every log.
-        os.environ.setdefault("SPARK_LOCAL_DIRS", scratch)
-        context = start_context(
-            config.master or "local[*]",
-            {**spark_conf(), "spark.app.name": f"deepspark predict {config.bundle.name}"},
-            listen_address=choose_listen_address(config.listen_address, config.master or "local[*]"),
-            insecure_network=config.insecure_network,
-        )
-        try:
-            yield SparkSession(context)
-        finally:
-            context.stop()
 
 
 if __name__ == "__main__":

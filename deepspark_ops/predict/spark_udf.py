@@ -8,7 +8,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, file_di
 from deepspark_ops.predict.columns import result_fields
 from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.record import Content, InputRecord, vector_of
-from deepspark_ops.predict.samples import BundleForm, Parts, Sample, chunk_size, form_of_config
+from deepspark_ops.predict.samples import BundleForm, Sample, chunk_size, form_of_config
 from deepspark_ops.predict.stream import Answer, answer_chunk
 from deepspark_ops.processes.cluster_network import stays_in_process
 
@@ -133,11 +133,7 @@ def _model(bundle: str, archive: str, threads: int, top_k: int, images: RawImage
     manifest = parse_manifest(folder)
     form = form_of_config(images, manifest, folder)
     loaded = load_bundle(folder, manifest, form, choose_device("auto", n_threads=threads))
-
-    def answer(samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:
-        return loaded.columns(samples, top_k)
-
-    return form, answer
+    return form, partial(loaded.columns, top_k=top_k)
 
 
 def _warn_once(bundle: str, watch: PixelWatch) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.predict.pixel_range import PixelWatch
+from deepspark_ops.predict.pixel_range import PixelWatch, SeenPixels
 from deepspark_ops.predict.record import Inputs
-from deepspark_ops.predict.samples import Parts, Sample
+from deepspark_ops.predict.samples import BundleForm, Parts, Sample
 from deepspark_ops.processes.ahead import mapped_ahead
 from deepspark_ops.stores.store_path import DataPath
 
@@ -28,6 +28,48 @@ class RowOutput(Protocol):
 
     def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Add rows: a value per column and row; vectors as one array (n, k) or an array per row; None for nothing."""
+
+
+@dataclass
+class AnswerCount:
+    """Figures of a call so far, or of a part of a call.
+
+    Attributes:
+        n_records: Rows.
+        n_errors: Rows that have an error instead of an answer.
+        first_errors: First errors, ``id: error``.
+        remarks: Difference between inputs and training samples -> number of inputs.
+        pixels: Pixels of the images, by the bundle's input; see ``PixelWatch``.
+    """
+
+    n_records: int = 0
+    n_errors: int = 0
+    first_errors: list[str] = field(default_factory=list)
+    remarks: Counter[str] = field(default_factory=Counter)
+    pixels: dict[str, SeenPixels] = field(default_factory=dict)
+
+    def add(self, chunk: Sequence[Sample], watch: PixelWatch) -> None:
+        """Count the next samples; ``watch`` goes on from ``pixels``."""
+        self.n_records += len(chunk)
+        self.remarks.update(sample.remark for sample in chunk if sample.remark)
+        watch.add(sample.values for sample in chunk if sample.values is not None)
+        errors = [f"{sample.id}: {sample.error}" for sample in chunk if sample.values is None]
+        self.n_errors += len(errors)
+        self.first_errors += errors[: _SHOWN_ERRORS - len(self.first_errors)]
+
+    def merge(self, other: AnswerCount) -> None:
+        """Add the figures of the next part."""
+        self.n_records += other.n_records
+        self.n_errors += other.n_errors
+        self.first_errors += other.first_errors[: _SHOWN_ERRORS - len(self.first_errors)]
+        self.remarks += other.remarks
+        for name, pixels in other.pixels.items():
+            self.pixels[name] = self.pixels.get(name, SeenPixels()).merge(pixels)
+
+    def summary(self, output: DataPath, form: BundleForm, seconds: float) -> Summary:
+        """Return the figures of the call; ``seconds``: since the first input."""
+        remarks = {**self.remarks, **PixelWatch(form, self.pixels).remarks()}
+        return Summary(output, self.n_records, self.n_errors, tuple(self.first_errors), seconds, remarks)
 
 
 @dataclass(frozen=True)
@@ -85,45 +127,30 @@ class Progress:
     """Counts answers and reports the count from time to time. For one thread."""
 
     def __init__(
-        self,
-        total: int | None,
-        on_step: OnStep,
-        *,
-        watch: PixelWatch | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, total: int | None, on_step: OnStep, form: BundleForm, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin to count; ``total`` is None if unknown. ``watch`` judges the range of the images."""
+        """Begin to count; ``total`` is None if unknown, ``form`` is of the samples."""
         self._total = total
         self._on_step = on_step
-        self._watch = watch
+        self._form = form
         self._clock = clock
         self._began = self._reported = clock()
-        self.n_records = 0
-        self.errors: list[str] = []
-        self.n_errors = 0
-        self._remarks = Counter[str]()
+        self.count = AnswerCount()
+        self._watch = PixelWatch(form, self.count.pixels)
 
     def add(self, chunk: Sequence[Sample]) -> None:
         """Count the next samples."""
-        self.n_records += len(chunk)
-        self._remarks.update(sample.remark for sample in chunk if sample.remark)
-        if self._watch is not None:
-            self._watch.add(sample.values for sample in chunk if sample.values is not None)
-        bad = [sample for sample in chunk if sample.values is None]
-        self.n_errors += len(bad)
-        room = max(0, _SHOWN_ERRORS - len(self.errors))
-        self.errors += [f"{sample.id}: {sample.error}" for sample in bad[:room]]
+        self.count.add(chunk, self._watch)
         now = self._clock()
         if now - self._reported >= REPORT_S:
             self._reported = now
             of = "" if self._total is None else f"/{self._total:,}"
-            self._on_step(f"answered {self.n_records:,}{of} inputs, {self.n_records / (now - self._began):.0f}/s")
+            n_records = self.count.n_records
+            self._on_step(f"answered {n_records:,}{of} inputs, {n_records / (now - self._began):.0f}/s")
 
     def summary(self, output: DataPath) -> Summary:
         """Return the figures so far."""
-        seconds = self._clock() - self._began
-        remarks = {**self._remarks, **({} if self._watch is None else self._watch.remarks())}
-        return Summary(output, self.n_records, self.n_errors, tuple(self.errors), seconds, remarks)
+        return self.count.summary(output, self._form, self._clock() - self._began)
 
 
 def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]) -> dict[str, Sequence[Any]]:
@@ -186,6 +213,6 @@ def answer_all(
         for chunk, rows in answered:
             output.add(rows)
             progress.add(chunk)
-    if not progress.n_records:
+    if not progress.count.n_records:
         msg = f"no input: the {inputs.description} is empty"
         raise DataError(msg)

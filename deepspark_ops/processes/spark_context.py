@@ -8,8 +8,10 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from py4j.java_gateway import JavaGateway
@@ -19,14 +21,15 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.processes.cluster_network import cluster_network
-from deepspark_ops.processes.spark_failure import error_of_task, refused_setting, spark_failure
+from deepspark_ops.processes.cluster_network import choose_listen_address, cluster_network
+from deepspark_ops.processes.spark_failure import job_error, refused_setting, spark_failure
 from deepspark_ops.processes.spark_submit import (
     WORKERS_PYTHON,
     job_variables,
     jvm_of_python_tasks,
     require_java,
     require_one_pyspark,
+    spark_conf,
 )
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
@@ -108,11 +111,7 @@ class SparkOnDemand:
                     wait([future], _POLL_S)
                 answers: list[Answer] = future.result()
             except (PySparkException, Py4JError) as error:
-                reason = spark_failure(error, master=self._context.master, task="task")
-                if (refusal := error_of_task(reason)) is not None:
-                    raise refusal from error
-                msg = f"{failed}: {reason}"
-                raise DeepSparkError(msg) from error
+                raise job_error(error, master=self._context.master, failed=failed) from error
             finally:
                 if not future.done():
                     self._context.cancelAllJobs()
@@ -178,6 +177,34 @@ def start_context(
     except BaseException:
         gateway.shutdown()
         raise
+
+
+@contextmanager
+def open_context(
+    master: str | None, app_name: str, *, listen_address: str, insecure_network: bool
+) -> Iterator[SparkContext]:
+    """Start Spark's driver in this process until the block ends; its scratch files are in a temporary folder.
+
+    Args:
+        master: Spark master; None: this host.
+        app_name: Name of the application.
+        listen_address: The option of this name.
+        insecure_network: See ``start_context``, also for errors.
+    """
+    master = master or "local[*]"
+    with tempfile.TemporaryDirectory(prefix="deepspark-") as scratch:
+        # The variable and not spark.local.dir, which Spark answers with a warning in every log.
+        os.environ.setdefault("SPARK_LOCAL_DIRS", scratch)
+        context = start_context(
+            master,
+            {**spark_conf(), "spark.app.name": app_name},
+            listen_address=choose_listen_address(listen_address, master),
+            insecure_network=insecure_network,
+        )
+        try:
+            yield context
+        finally:
+            context.stop()
 
 
 def use_workers_python(settings: Mapping[str, str], master: str) -> None:

@@ -118,6 +118,18 @@ def error_of_task(line: str) -> DeepSparkError | None:
     return kinds.get(kind.rpartition(".")[2], DataError)(text)
 
 
+def job_error(error: Exception, *, master: str, failed: str) -> DeepSparkError:
+    """Return DeepSpark's error in a task of a job, else an error with the job's failure in one line.
+
+    Args:
+        error: Error of pyspark or py4j.
+        master: Spark master of the job.
+        failed: Begins the line, for example ``the shards were not written``.
+    """
+    reason = spark_failure(error, master=master, task="task")
+    return error_of_task(reason) or DeepSparkError(f"{failed}: {reason}")
+
+
 def refused_setting(error: Exception, settings: Mapping[str, str]) -> str | None:
     """Return Spark's refused setting, with the reason in one line; None for other errors.
 

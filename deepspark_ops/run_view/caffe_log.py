@@ -2,9 +2,6 @@
 
 Source: BVLC Caffe 1.0, src/caffe/solver.cpp and src/caffe/solvers/sgd_solver.cpp; the line numbers are Caffe's.
 Readers: tools/extra/parse_log.py, parse_log.sh, extract_seconds.py and plot_training_log.py.
-
-Source: BVLC Caffe 1.0, src/caffe/solver.cpp and src/caffe/solvers/sgd_solver.cpp; the line numbers are Caffe's.
-Readers: tools/extra/parse_log.py, parse_log.sh, extract_seconds.py and plot_training_log.py.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.series import SECONDS, Columns, Floats, RunSeries
 from deepspark_ops.run_view.thin_out import kept_points, stretch_means
 
@@ -70,6 +72,11 @@ _HOST_CHARTS: Final = (
 )
 """Chart, column and factor of a host's lines."""
 _STACKED: Final = frozenset(chart.name for chart in CHARTS if chart.is_stacked)
+_COMPARED: Final = (
+    "loss", "test_accuracy", "images_per_s", "test_loss", "learning_rate", "staleness", "lost_updates",
+    "megabytes_per_s",
+)  # fmt: skip
+COMPARED_CHARTS: Final = tuple(chart for chart in CHARTS if chart.name in _COMPARED)
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,41 @@ def chart_lines(series: RunSeries, origin: float, *, after_offset: int | None = 
             of = {"chart": line.chart, "name": line.name, "kind": line.kind, "points_of": n_points}
             drawn_lines.append({**of, **numbers, "value": values})
     return drawn_lines
+
+
+def compared_lines(reading: RunReading, label: str, number: int) -> tuple[list[dict[str, Any]], float]:
+    """Return a run's lines for a chart with several runs, a colour per run.
+
+    Args:
+        reading: Refreshed reading; the caller holds its lock.
+        label: Name of the run.
+        number: Index of the run in the comparison, from 0; selects the colour.
+
+    Returns:
+        The lines of ``chart_lines`` for all workers together, with ``run``; the duration of the run in seconds.
+    """
+    progress = reading.progress
+    origin = progress.first_time or 0.0
+    is_single_worker = len(reading.series.workers) == 1
+    compared = [
+        line
+        for line in chart_lines(reading.series, origin)
+        if line["chart"] in _COMPARED
+        and (line["kind"] != "worker" or is_single_worker)
+        and (line["chart"] != "staleness" or line["kind"] == "server")
+    ]
+    n_lines = Counter(line["chart"] for line in compared)
+    lines = [
+        {
+            **line,
+            "name": label if n_lines[line["chart"]] == 1 else f"{label}: {line['name']}",
+            # The page can smooth lines of kind worker.
+            "kind": "worker" if line["chart"] in ("loss", "images_per_s") else line["kind"],
+            "run": number,
+        }
+        for line in compared
+    ]
+    return lines, max(0.0, progress.last_time - origin) if origin else 0.0
 
 
 def _lines(series: RunSeries) -> Iterator[_Line]:

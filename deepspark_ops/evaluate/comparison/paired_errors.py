@@ -14,9 +14,9 @@ from deepspark_ops.evaluate.comparison.answers import groups_of, require_same_sa
 from deepspark_ops.evaluate.comparison.grouped import group_interval, group_sums, two_sided_flipped_p_value
 from deepspark_ops.evaluate.comparison.paired import two_sided_p_value
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
+from deepspark_ops.evaluate.scores import NORMAL_95
 
 MOST_SHOWN: Final = 12
-_QUANTILE_95: Final = 1.959964
 
 
 @dataclass(frozen=True)
@@ -115,5 +115,5 @@ def paired_errors(
 def _interval(differences: npt.NDArray[np.float64]) -> tuple[float, float] | None:
     if len(differences) < 2:
         return None
-    mean, half = float(differences.mean()), _QUANTILE_95 * float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    mean, half = float(differences.mean()), NORMAL_95 * float(differences.std(ddof=1)) / math.sqrt(len(differences))
     return mean - half, mean + half

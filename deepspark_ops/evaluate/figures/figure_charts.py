@@ -15,60 +15,51 @@ from html import escape
 from deepspark_ops.evaluate.charts import Line, grouped, line_chart, line_table, nice_ticks, value_table
 from deepspark_ops.evaluate.figures.calibration import Calibration
 from deepspark_ops.evaluate.figures.embedding import PairDistances
-from deepspark_ops.evaluate.figures.ranking import Ranked
+from deepspark_ops.evaluate.figures.ranking import Curve, Ranked
 from deepspark_ops.evaluate.figures.regression import Density, ResidualHistogram
 from deepspark_ops.sizes import share_text
 
-N_COLOURS = 6
 MAX_CURVES = 6
-"""More lines than this are not told apart by their colours."""
+"""Each curve has a colour of its own; more lines are not told apart by their colours."""
 MAX_BARS = 60
 _WIDTH, _HEIGHT = 500, 300
 _SIDE = 320
 
 
-def roc_chart(ranked: Mapping[str, Ranked]) -> str:
+def roc_curves(ranked: Mapping[str, Ranked]) -> tuple[str, str]:
     """Return the ROC curves of up to ``MAX_CURVES`` classes, by name, beside the line of a guessing net.
 
     Args:
         ranked: At least one with a curve; those without are left out.
+
+    Returns:
+        The chart, and its values as a folded table.
     """
-    return line_chart(
-        [Line("by chance", [(0.0, 0.0), (1.0, 1.0)], "guide dash"), *_roc_lines(ranked)],
+    return _curves(
+        [(f"{name}: area {curve.roc_auc:.4f}", curve.roc) for name, curve in _with_curve(ranked)],
+        Line("by chance", [(0.0, 0.0), (1.0, 1.0)], "guide dash"),
         label="ROC curves: true positive rate over false positive rate",
         x_label="false positive rate",
-        y_format=_share,
-        width=_WIDTH,
-        height=_HEIGHT,
     )
 
 
-def roc_table(ranked: Mapping[str, Ranked]) -> str:
-    """Return the values of ``roc_chart`` as a folded table."""
-    return line_table(_roc_lines(ranked), x_label="false positive rate", y_format=_share)
-
-
-def precision_recall_chart(ranked: Mapping[str, Ranked]) -> str:
-    """Return the curves of precision over recall of up to ``MAX_CURVES`` classes; arguments as of ``roc_chart``."""
-    frame = Line("", [(0.0, 0.0), (1.0, 0.0)], "none")  # both axes from 0 to 1
-    return line_chart(
-        [frame, *_precision_recall_lines(ranked)],
+def precision_recall_curves(ranked: Mapping[str, Ranked]) -> tuple[str, str]:
+    """Return the curves of precision over recall of up to ``MAX_CURVES`` classes, as ``roc_curves`` does."""
+    curves = _with_curve(ranked)
+    return _curves(
+        [
+            (f"{name}: average precision {curve.average_precision:.4f}", curve.precision_recall)
+            for name, curve in curves
+        ],
+        Line("", [(0.0, 0.0), (1.0, 0.0)], "none"),  # both axes from 0 to 1
         label="Precision over recall",
         x_label="recall",
-        y_format=_share,
-        width=_WIDTH,
-        height=_HEIGHT,
     )
-
-
-def precision_recall_table(ranked: Mapping[str, Ranked]) -> str:
-    """Return the values of ``precision_recall_chart`` as a folded table."""
-    return line_table(_precision_recall_lines(ranked), x_label="recall", y_format=_share)
 
 
 def drawn_curves(ranked: Mapping[str, Ranked]) -> list[Line]:
     """Return the legend of the two charts above: a name and a style for each curve."""
-    return [Line(name, (), f"line-{at % N_COLOURS}") for at, (name, _) in enumerate(_with_curve(ranked))]
+    return [Line(name, (), f"line-{at}") for at, (name, _) in enumerate(_with_curve(ranked))]
 
 
 def reliability_chart(calibration: Calibration, links: Mapping[int, str] | None = None) -> str:
@@ -290,20 +281,10 @@ def _with_curve(ranked: Mapping[str, Ranked]) -> list[tuple[str, Ranked]]:
     return [(name, curve) for name, curve in ranked.items() if curve.roc][:MAX_CURVES]
 
 
-def _roc_lines(ranked: Mapping[str, Ranked]) -> list[Line]:
-    return [
-        Line(f"{name}: area {curve.roc_auc:.4f}", curve.roc, f"line-{at % N_COLOURS}")
-        for at, (name, curve) in enumerate(_with_curve(ranked))
-    ]
-
-
-def _precision_recall_lines(ranked: Mapping[str, Ranked]) -> list[Line]:
-    return [
-        Line(
-            f"{name}: average precision {curve.average_precision:.4f}", curve.precision_recall, f"line-{at % N_COLOURS}"
-        )
-        for at, (name, curve) in enumerate(_with_curve(ranked))
-    ]
+def _curves(curves: Sequence[tuple[str, Curve]], guide: Line, *, label: str, x_label: str) -> tuple[str, str]:
+    lines = [Line(name, points, f"line-{at}") for at, (name, points) in enumerate(curves)]
+    chart = line_chart([guide, *lines], label=label, x_label=x_label, y_format=_share, width=_WIDTH, height=_HEIGHT)
+    return chart, line_table(lines, x_label=x_label, y_format=_share)
 
 
 def _counted(count: int, word: str) -> str:

@@ -95,9 +95,9 @@ class RankingSum:
         """Add the counts of another sum with the same options."""
         self._counts.merge(other._counts)
 
-    def thresholds(self, at: int = 0) -> ThresholdCounts:
-        """Return positives and negatives of class ``at`` by score."""
-        return self._counts.result(at)
+    def thresholds(self) -> ThresholdCounts:
+        """Return positives and negatives of the first class by score."""
+        return self._counts.result(0)
 
     def result(self, *, n_curves: int = 20) -> Ranking:
         """Return the figures; curves of the ``n_curves`` classes with the smallest ROC-AUC, and of ``micro``."""
@@ -111,7 +111,7 @@ class RankingSum:
             classes=classes,
             macro_roc_auc=mean_of_numbers([ranked.roc_auc for ranked in classes]),
             macro_average_precision=mean_of_numbers([ranked.average_precision for ranked in classes]),
-            micro=rank_counts(self._counts.pooled()),
+            micro=rank_counts(self._counts.result(None)),
         )
 
 

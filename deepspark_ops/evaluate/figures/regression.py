@@ -19,6 +19,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.exact_sum import ExactSums
 from deepspark_ops.evaluate.figures.extremes import Extremes, NamedSample
 from deepspark_ops.evaluate.figures.histogram import HistogramSum
+from deepspark_ops.evaluate.figures.ranking import mean_of_numbers
 
 Floats = npt.NDArray[np.floating]
 
@@ -214,13 +215,12 @@ class RegressionSum:
                 zip(self._true.exact(), self._true_squared.exact(), strict=True)
             )
         ]
-        r2_values = [value for value in r2 if value is not None]
         everything = n * self._n_outputs
         return Regression(
             n_samples=n,
             mae=float(sum(self._absolute.exact()) / everything),
             rmse=math.sqrt(sum(squared) / everything),
-            r2=sum(r2_values) / len(r2_values) if r2_values else None,
+            r2=mean_of_numbers(r2),
             bias=float(sum(self._residual.exact()) / everything),
             outputs=tuple(
                 OutputFigures(

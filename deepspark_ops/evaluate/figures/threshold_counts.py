@@ -109,20 +109,13 @@ class ThresholdSum:
             assert self._bins is not None
             self._bins += other._bins
 
-    def result(self, at: int) -> ThresholdCounts:
-        """Return the counts of class ``at``."""
+    def result(self, at: int | None) -> ThresholdCounts:
+        """Return the counts of class ``at``; None: of all pairs of a sample and a class together."""
         if self._bins is not None:
-            return self._from_bins(self._bins[at])
-        scores = np.concatenate([scores[:, at] for scores, _ in self._kept] or [np.zeros(0)])
-        targets = np.concatenate([targets[:, at] for _, targets in self._kept] or [np.zeros(0, np.bool_)])
-        return _exact_counts(scores, targets)
-
-    def pooled(self) -> ThresholdCounts:
-        """Return the counts of all pairs of a sample and a class together."""
-        if self._bins is not None:
-            return self._from_bins(self._bins.sum(axis=0))
-        scores = np.concatenate([scores.ravel() for scores, _ in self._kept] or [np.zeros(0)])
-        targets = np.concatenate([targets.ravel() for _, targets in self._kept] or [np.zeros(0, np.bool_)])
+            return self._from_bins(self._bins.sum(axis=0) if at is None else self._bins[at])
+        columns = slice(None) if at is None else slice(at, at + 1)
+        scores = np.concatenate([np.zeros(0), *(scores[:, columns].ravel() for scores, _ in self._kept)])
+        targets = np.concatenate([np.zeros(0, np.bool_), *(targets[:, columns].ravel() for _, targets in self._kept)])
         return _exact_counts(scores, targets)
 
     def _take(self, scores: npt.NDArray[np.float64], targets: npt.NDArray[np.bool_]) -> None:

@@ -19,7 +19,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.per_sample.each_batch import each_batch, rows_file
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.samples import SampleDigest, Samples
-from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, score_samples
+from deepspark_ops.evaluate.scoring import Answer, score_samples
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.task_sum import TaskSum
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_run
@@ -152,4 +152,4 @@ def _opened(part: PartConfig) -> tuple[EvaluateConfig, TrainedNet, Sequence[Chos
         raise hidden_sources(error) from error
     tasks = choose_tasks(trained.net, task_wish(config.task, config.output_blob, config.target_blob))
     ready = open_answers(trained, tasks, config, n_threads=part.threads)
-    return config, trained, tasks, answers_of_batch(ready.answers, n_at_once=ready.n_at_once)
+    return config, trained, tasks, ready.answer

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from deepspark_ops.evaluate.per_sample.part_rows import row_files
 from deepspark_ops.evaluate.per_sample.properties import property_values
-from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME
+from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME, row_files
 from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.samples import Samples

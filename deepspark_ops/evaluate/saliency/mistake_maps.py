@@ -22,9 +22,9 @@ from deepspark_ops.evaluate.saliency.maps import (
     squares_on,
 )
 from deepspark_ops.evaluate.saliency.overlay import overlay
+from deepspark_ops.evaluate.scores import Mistake
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.classification import MistakeReport
 from deepspark_ops.evaluate.trained_net import TrainedNet
 from deepspark_ops.shards.thumbnail import to_picture
 
@@ -36,7 +36,7 @@ def mistake_maps(
     trained: TrainedNet,
     chosen: ChosenTask,
     answers: Callable[[Feeds], Mapping[str, Array]],
-    mistakes: Sequence[MistakeReport],
+    mistakes: Sequence[Mistake],
 ) -> list[Example]:
     """Return the maps of each mistake as pictures beside the picture; empty if the samples are no pictures.
 
@@ -84,7 +84,7 @@ def _occlusion(
     chosen: ChosenTask,
     feeds: Feeds,
     source: str,
-    mistake: MistakeReport,
+    mistake: Mistake,
 ) -> Map:
     """Return the fall of the predicted class's probability under squares on the net's input."""
     batch_size, _, height, width = feeds[source].shape

@@ -10,11 +10,9 @@ from deepspark_ops.evaluate.charts import grouped
 from deepspark_ops.evaluate.figures.calibration import Calibration
 from deepspark_ops.evaluate.figures.figure_charts import (
     drawn_curves,
-    precision_recall_chart,
-    precision_recall_table,
+    precision_recall_curves,
     reliability_chart,
-    roc_chart,
-    roc_table,
+    roc_curves,
 )
 from deepspark_ops.evaluate.figures.ranking import Ranked, Ranking
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Table
@@ -43,20 +41,9 @@ def curve_cards(ranked: Mapping[str, Ranked]) -> list[Card]:
     """Return the cards of ROC and of precision over recall with their values; none without a curve."""
     if not (legend := drawn_curves(ranked)):
         return []
-    return [
-        Card(
-            "ROC curve" if len(legend) == 1 else "ROC curves",
-            Markup(roc_chart(ranked)),
-            legend,
-            Markup(roc_table(ranked)),
-        ),
-        Card(
-            "Precision over recall",
-            Markup(precision_recall_chart(ranked)),
-            legend,
-            Markup(precision_recall_table(ranked)),
-        ),
-    ]
+    roc_title = "ROC curve" if len(legend) == 1 else "ROC curves"
+    curves = {roc_title: roc_curves(ranked), "Precision over recall": precision_recall_curves(ranked)}
+    return [Card(title, Markup(chart), legend, Markup(table)) for title, (chart, table) in curves.items()]
 
 
 def _ranking_section(ranking: Ranking, names: Sequence[str]) -> Section:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from deepspark_ops.evaluate.charts import Line
 from deepspark_ops.evaluate.task_pages.examples import Example
-from deepspark_ops.shards.thumbnail import small_picture
+from deepspark_ops.shards.thumbnail import Picture, small_picture
 
 PICTURE_PIXELS = 160
 """Larger pictures are scaled down to this, so that a page with ImageNet's mistakes stays small."""
@@ -102,13 +102,14 @@ def shown(example: Example, lines: Sequence[str]) -> Shown:
     """Return an example for the page, with small pictures."""
     return Shown(
         example.index,
-        [
-            {
-                "name": name,
-                "source": small_picture(picture, PICTURE_PIXELS).data_uri(),
-                "is_small": max(picture.shape[:2]) <= PICTURE_PIXELS // 2,
-            }
-            for name, picture in example.pictures
-        ],
+        [{"name": name, **picture_view(picture)} for name, picture in example.pictures],
         lines,
     )
+
+
+def picture_view(picture: Picture) -> dict[str, object]:
+    """Return a picture for a template: the address of the small picture, a data URI, and whether it has few pixels."""
+    return {
+        "source": small_picture(picture, PICTURE_PIXELS).data_uri(),
+        "is_small": max(picture.shape[:2]) <= PICTURE_PIXELS // 2,
+    }

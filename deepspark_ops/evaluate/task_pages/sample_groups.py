@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from deepspark_ops.evaluate.figures.calibration import bins_of
 from deepspark_ops.evaluate.figures.regression import ResidualHistogram
-from deepspark_ops.evaluate.per_sample.part_rows import numbers_of_rows
+from deepspark_ops.evaluate.per_sample.row_reader import numbers_of_rows
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from deepspark_ops.evaluate.figures.calibration import Calibration
+from deepspark_ops.evaluate.figures.confusion import ConfusedPair
 from deepspark_ops.evaluate.figures.ranking import Ranking
-from deepspark_ops.evaluate.scores import Answers, Scores, ScoreSum, accuracy_interval
+from deepspark_ops.evaluate.scores import Answers, Mistake, Scores, ScoreSum, accuracy_interval
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import (
     METRICS_VERSION,
     FigureRow,
-    Frozen,
     MainFigure,
     MetricsReport,
     ScoredOn,
     Speed,
     now_text,
+    share_rows,
 )
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.sizes import share_text
 
 
-class ClassReport(Frozen):
+class ClassReport(FrozenModel):
     """Figures of a class. A share is None if the denominator is zero.
 
     Attributes:
@@ -46,24 +48,6 @@ class ClassReport(Frozen):
     accuracy: float | None
     precision: float | None
     f1: float | None
-
-
-class MistakeReport(Frozen):
-    """A wrong prediction, with the fields of ``scores.Mistake``."""
-
-    index: int
-    label: int
-    predicted: int
-    probability: float
-    label_probability: float
-
-
-class ConfusedPairReport(Frozen):
-    """A class that was taken for another, with the fields of ``figures.confusion.ConfusedPair``."""
-
-    label: int
-    predicted: int
-    times: int
 
 
 class ClassificationMetrics(MetricsReport):
@@ -92,35 +76,27 @@ class ClassificationMetrics(MetricsReport):
     top5: float | None
     classes: tuple[ClassReport, ...]
     confusion: tuple[tuple[int, ...], ...]
-    confused: tuple[ConfusedPairReport, ...] = ()
-    mistakes: tuple[MistakeReport, ...]
+    confused: tuple[ConfusedPair, ...] = ()
+    mistakes: tuple[Mistake, ...]
     calibration: Calibration | None = None
     ranking: Ranking | None = None
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures for tables."""
-        top5 = [FigureRow(name="top5", label="Top-5 accuracy", value=self.top5, is_share=True)]
-        return (
-            FigureRow(name="top1", label="Top-1 accuracy", value=self.top1, is_share=True),
-            *(top5 if self.top5 is not None else ()),
-            FigureRow(name="loss", label="Mean loss", value=self.loss),
-        )
+        top5 = share_rows(("top5", "Top-5 accuracy", self.top5)) if self.top5 is not None else ()
+        loss = FigureRow(name="loss", label="Mean loss", value=self.loss)
+        return (*share_rows(("top1", "Top-1 accuracy", self.top1)), *top5, loss)
 
     def further_rows(self) -> tuple[FigureRow, ...]:
         """Return figures of all thresholds and of confidence."""
-        rows = []
+        figures: list[tuple[str, str, float | None]] = []
         if self.ranking is not None:
-            area, precision = self.ranking.macro_roc_auc, self.ranking.macro_average_precision
-            rows.append(FigureRow(name="roc_auc", label="ROC-AUC, mean of classes", value=area, is_share=True))
-            rows.append(
-                FigureRow(
-                    name="average_precision", label="Average precision, mean of classes", value=precision, is_share=True
-                )
-            )
+            figures.append(("roc_auc", "ROC-AUC, mean of classes", self.ranking.macro_roc_auc))
+            precision = self.ranking.macro_average_precision
+            figures.append(("average_precision", "Average precision, mean of classes", precision))
         if self.calibration is not None:
-            ece = self.calibration.ece
-            rows.append(FigureRow(name="ece", label="Expected calibration error", value=ece, is_share=True))
-        return tuple(rows)
+            figures.append(("ece", "Expected calibration error", self.calibration.ece))
+        return share_rows(*figures)
 
 
 class ClassificationTask(TaskSum):
@@ -128,6 +104,7 @@ class ClassificationTask(TaskSum):
 
     task = "classification"
     figures = "top-1, top-5, loss, confusion matrix, each class"
+    _sum: ScoreSum
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0, wants_ranking: bool = True) -> None:
         """Start at nothing; ``worst``: how many mistakes to keep; ``wants_ranking`` as of ``ScoreSum``."""
@@ -140,9 +117,6 @@ class ClassificationTask(TaskSum):
     def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
         """Count probabilities (n, n_classes) against labels (n,)."""
         self._sum.add(answers[0], targets.reshape(len(targets)), start=start)
-
-    def _merge(self, other: Self) -> None:
-        self._sum.merge(other._sum)
 
     def scores(self) -> Scores:
         """Return the scores of everything added."""
@@ -200,19 +174,8 @@ def build_metrics(
             for label in range(len(confusion.support))
         ),
         confusion=() if confusion.matrix is None else tuple(map(tuple, confusion.matrix.tolist())),
-        confused=tuple(
-            ConfusedPairReport(label=pair.label, predicted=pair.predicted, times=pair.times) for pair in confusion.pairs
-        ),
-        mistakes=tuple(
-            MistakeReport(
-                index=mistake.index,
-                label=mistake.label,
-                predicted=mistake.predicted,
-                probability=mistake.probability,
-                label_probability=mistake.label_probability,
-            )
-            for mistake in scores.mistakes
-        ),
+        confused=confusion.pairs,
+        mistakes=scores.mistakes,
         speed=speed,
         others=others,
         calibration=scores.calibration,

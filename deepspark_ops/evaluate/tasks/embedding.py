@@ -19,7 +19,7 @@ from deepspark_ops.evaluate.figures.embedding import Neighbours, NeighbourSum, V
 from deepspark_ops.evaluate.figures.extremes import Extremes, NamedSample
 from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, share_rows
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
 
 DEFAULT_MARGIN: Final = 1.0
@@ -46,31 +46,22 @@ class EmbeddingMetrics(MetricsReport):
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures for tables."""
         if (neighbours := self.neighbours) is not None:
-            return (
-                FigureRow(name="recall_at_1", label=NEAREST, value=neighbours.recall_at_1, is_share=True),
-                FigureRow(
-                    name="recall_at_5", label="One of the nearest five of its class", value=neighbours.recall_at_5,
-                    is_share=True,
-                ),
-            )  # fmt: skip
+            return share_rows(
+                ("recall_at_1", NEAREST, neighbours.recall_at_1),
+                ("recall_at_5", "One of the nearest five of its class", neighbours.recall_at_5),
+            )
         figures = self.figures
         assert figures is not None
         return (
-            FigureRow(name="roc_auc", label="ROC-AUC of pairs", value=figures.ranked.roc_auc, is_share=True),
-            FigureRow(
-                name="verification_accuracy", label="Accuracy at best threshold", value=figures.best_accuracy,
-                is_share=True,
+            *share_rows(
+                ("roc_auc", "ROC-AUC of pairs", figures.ranked.roc_auc),
+                ("verification_accuracy", "Accuracy at best threshold", figures.best_accuracy),
+                ("equal_error_rate", "Equal error rate", figures.equal_error_rate),
             ),
-            FigureRow(name="equal_error_rate", label="Equal error rate", value=figures.equal_error_rate, is_share=True),
             FigureRow(name="best_threshold", label="Best threshold, a distance", value=figures.best_threshold),
-            FigureRow(
-                name="average_precision",
-                label="Average precision",
-                value=figures.ranked.average_precision,
-                is_share=True,
-            ),
+            *share_rows(("average_precision", "Average precision", figures.ranked.average_precision)),
             FigureRow(name="loss", label="Mean contrastive loss", value=self.loss),
-        )  # fmt: skip
+        )
 
 
 class EmbeddingTask(TaskSum):
@@ -78,6 +69,7 @@ class EmbeddingTask(TaskSum):
 
     task = "embedding"
     figures = "ROC-AUC of pairs, verification accuracy, equal error rate"
+    _sum: VerificationSum
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: pairs to keep."""
@@ -104,8 +96,9 @@ class EmbeddingTask(TaskSum):
         self._worst.add(losses, start=start)
         self._keep_losses(losses, start)
 
-    def _merge(self, other: Self) -> None:
-        self._sum.merge(other._sum)
+    def merge(self, other: Self) -> None:
+        """Count what another sum of the same result has counted, of other samples."""
+        super().merge(other)
         self._worst.merge(other._worst)
 
     def metrics(self, head: ReportHead) -> EmbeddingMetrics:
@@ -132,6 +125,7 @@ class NeighbourTask(TaskSum):
 
     task = "embedding"
     figures = "nearest neighbours of the same class"
+    _sum: NeighbourSum
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing."""
@@ -141,9 +135,6 @@ class NeighbourTask(TaskSum):
     def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
         """Count vectors (n, ...) of samples of classes (n,)."""
         self._sum.add(rows_of(answers[0]), targets.reshape(len(targets)), start=start)
-
-    def _merge(self, other: Self) -> None:
-        self._sum.merge(other._sum)
 
     def samples(self) -> SampleLosses:
         """Return the error of each compared sample: 1 if the nearest neighbour has another class, else 0."""

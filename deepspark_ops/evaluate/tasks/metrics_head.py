@@ -6,22 +6,17 @@ from abc import abstractmethod
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
+from pydantic import BeforeValidator, SerializeAsAny
 
 from deepspark_ops.config.shared_options.task import TaskName
+from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.shards.manifest import SplitName, SplitRule
 from deepspark_ops.sizes import share_text
 
 METRICS_VERSION: Final = 3
 
 
-class Frozen(BaseModel):
-    """A part of the file: read only, without unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ScoredOn(Frozen):
+class ScoredOn(FrozenModel):
     """Scored weights and data.
 
     Attributes:
@@ -51,7 +46,7 @@ class ScoredOn(Frozen):
     target_blob: str | None = None
 
 
-class Speed(Frozen):
+class Speed(FrozenModel):
     """Speed of scoring, with data already in memory: comparable on the same machine and with the same batch size only.
 
     Attributes:
@@ -68,7 +63,7 @@ class Speed(Frozen):
     slowest_images_per_s: float | None = None
 
 
-class MainFigure(Frozen):
+class MainFigure(FrozenModel):
     """The main figure to judge a net of this task.
 
     Attributes:
@@ -109,7 +104,7 @@ def interval_text(figure: MainFigure, *, between: str = " to ") -> str:
     return f"{100 * low:.1f}{between}{100 * high:.1f}" if figure.is_share else f"{low:.4g}{between}{high:.4g}"
 
 
-class FigureRow(Frozen):
+class FigureRow(FrozenModel):
     """A figure in a table for people.
 
     Attributes:
@@ -129,7 +124,12 @@ class FigureRow(Frozen):
         return "\u2013" if self.value is None else figure_text(self.value, is_share=self.is_share)
 
 
-class SliceReport(Frozen):
+def share_rows(*figures: tuple[str, str, float | None]) -> tuple[FigureRow, ...]:
+    """Return rows of shares from name, label and value of each."""
+    return tuple(FigureRow(name=name, label=label, value=value, is_share=True) for name, label, value in figures)
+
+
+class SliceReport(FrozenModel):
     """Figures of the samples with the same value of a property.
 
     Attributes:
@@ -169,7 +169,7 @@ def _read_others(reports: Any) -> Any:
     )
 
 
-class MetricsReport(Frozen):
+class MetricsReport(FrozenModel):
     """The head of the whole file; ``task`` discriminates the subclasses.
 
     Attributes:

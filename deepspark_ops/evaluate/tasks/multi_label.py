@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 
 from deepspark_ops.evaluate.figures.multi_label import MultiLabel, MultiLabelSum
 from deepspark_ops.evaluate.scores import SMALLEST_PROBABILITY
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, share_rows
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
 
 
@@ -26,8 +26,8 @@ class MultiLabelMetrics(MetricsReport):
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures for tables."""
-        figures, shares = self.figures, []
-        for name, label, value in (
+        figures = self.figures
+        shares = share_rows(
             ("mean_average_precision", "Mean average precision", figures.ranking.macro_average_precision),
             ("macro_roc_auc", "Mean ROC-AUC", figures.ranking.macro_roc_auc),
             ("micro_f1", "F1 of all labels together", figures.micro.f1),
@@ -35,8 +35,7 @@ class MultiLabelMetrics(MetricsReport):
             ("subset_accuracy", "Samples with all labels right", figures.subset_accuracy),
             ("hamming_loss", "Share of wrong labels", figures.hamming_loss),
             ("ece", "Calibration error (ECE)", figures.calibration.ece),
-        ):
-            shares.append(FigureRow(name=name, label=label, value=value, is_share=True))
+        )
         return (*shares, FigureRow(name="loss", label="Mean cross entropy a label", value=self.loss))
 
 
@@ -45,6 +44,7 @@ class MultiLabelTask(TaskSum):
 
     task = "multi_label"
     figures = "mean average precision, ROC-AUC, precision, recall, F1, calibration"
+    _sum: MultiLabelSum
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing."""
@@ -60,9 +60,6 @@ class MultiLabelTask(TaskSum):
         entropy = -np.log(np.maximum(np.where(truth == 1, probabilities, 1.0 - probabilities), SMALLEST_PROBABILITY))
         n = counted.sum(axis=1)
         self._keep_losses(np.where(counted, entropy, 0.0).sum(axis=1) / np.maximum(n, 1), start, n > 0)
-
-    def _merge(self, other: Self) -> None:
-        self._sum.merge(other._sum)
 
     def metrics(self, head: ReportHead) -> MultiLabelMetrics:
         """Return the figures."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class ReconstructionTask(TaskSum):
 
     task = "reconstruction"
     figures = "mean squared error, PSNR, samples in and out"
+    _sum: ReconstructionSum
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: samples to keep, of the worst and of the best."""
@@ -52,9 +53,6 @@ class ReconstructionTask(TaskSum):
             outputs.astype(np.float64) - originals
         )  # as the histogram counts, so that a bar leads to its samples
         self._keep_losses((difference * difference).mean(axis=1), start)
-
-    def _merge(self, other: Self) -> None:
-        self._sum.merge(other._sum)
 
     def metrics(self, head: ReportHead) -> ReconstructionMetrics:
         """Return the figures."""

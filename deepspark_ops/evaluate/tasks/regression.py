@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Literal
 
 from deepspark_ops.evaluate.figures.regression import Regression, RegressionSum
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
@@ -37,6 +37,7 @@ class RegressionTask(TaskSum):
 
     task = "regression"
     figures = "RMSE, mean absolute error, R2, residuals"
+    _sum: RegressionSum
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: samples with the largest errors to keep."""
@@ -48,9 +49,6 @@ class RegressionTask(TaskSum):
         predicted, true = rows_of(answers[0]), rows_of(targets)
         self._sum.add(predicted, true, start=start)
         self._keep_losses(((predicted - true) ** 2).mean(axis=1), start)
-
-    def _merge(self, other: Self) -> None:
-        self._sum.merge(other._sum)
 
     def metrics(self, head: ReportHead) -> RegressionMetrics:
         """Return the figures."""

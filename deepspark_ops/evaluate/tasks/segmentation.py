@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.segmentation import Segmentation, SegmentationSum
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, share_rows
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
 
 
@@ -28,21 +28,11 @@ class SegmentationMetrics(MetricsReport):
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures for tables."""
         figures = self.figures
-        return (
-            FigureRow(name="mean_iou", label="Mean IoU", value=figures.mean_iou, is_share=True),
-            FigureRow(name="pixel_accuracy", label="Pixels right", value=figures.pixel_accuracy, is_share=True),
-            FigureRow(
-                name="mean_accuracy",
-                label="Mean over classes of pixels right",
-                value=figures.mean_accuracy,
-                is_share=True,
-            ),
-            FigureRow(
-                name="frequency_weighted_iou",
-                label="IoU weighted by pixels",
-                value=figures.frequency_weighted_iou,
-                is_share=True,
-            ),
+        return share_rows(
+            ("mean_iou", "Mean IoU", figures.mean_iou),
+            ("pixel_accuracy", "Pixels right", figures.pixel_accuracy),
+            ("mean_accuracy", "Mean over classes of pixels right", figures.mean_accuracy),
+            ("frequency_weighted_iou", "IoU weighted by pixels", figures.frequency_weighted_iou),
         )
 
 
@@ -51,6 +41,7 @@ class SegmentationTask(TaskSum):
 
     task = "segmentation"
     figures = "mean IoU, pixels right, overlays"
+    _sum: SegmentationSum
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: images to keep."""
@@ -70,9 +61,6 @@ class SegmentationTask(TaskSum):
         wrong = (counted & (predicted != labels)).sum(axis=1)
         n = counted.sum(axis=1)
         self._keep_losses(wrong / np.maximum(n, 1), start, n > 0)
-
-    def _merge(self, other: Self) -> None:
-        self._sum.merge(other._sum)
 
     def metrics(self, head: ReportHead) -> SegmentationMetrics:
         """Return the figures."""

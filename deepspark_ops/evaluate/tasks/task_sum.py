@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,13 @@ class ReportHead:
     others: tuple[MetricsReport, ...] = ()
 
 
+class FigureSum(Protocol):
+    """Figures over batches, such as ``RegressionSum``."""
+
+    def merge(self, other: Any) -> None:
+        """Add the counts of another sum with the same options."""
+
+
 class TaskSum(ABC):
     """Sums a result of a net over batches. Not thread-safe.
 
@@ -46,6 +53,7 @@ class TaskSum(ABC):
 
     task: ClassVar[TaskName]
     figures: ClassVar[str]
+    _sum: FigureSum
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: samples to keep for the report."""
@@ -81,11 +89,7 @@ class TaskSum(ABC):
     def merge(self, other: Self) -> None:
         """Count what another sum of the same result has counted, of other samples."""
         self._losses += other._losses
-        self._merge(other)
-
-    @abstractmethod
-    def _merge(self, other: Self) -> None:
-        """Take over the figures of another sum of the same result."""
+        self._sum.merge(other._sum)
 
     def samples(self) -> SampleLosses:
         """Return each sample's own error, in the order of the samples."""

@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
-from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files, separator
 from deepspark_ops.ingest.files.table_files import data_files, no_rows
 from deepspark_ops.ingest.recipe import own_sources
@@ -36,7 +36,7 @@ from deepspark_ops.ingest.tables.query import VIEW, check_query, parse_query
 from deepspark_ops.ingest.tables.row_files import Spread
 from deepspark_ops.ingest.tables.table_source import ReadPart, lengths_in
 from deepspark_ops.processes.spark_context import SparkOnDemand, arrow_schema
-from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
+from deepspark_ops.processes.spark_failure import job_error
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
@@ -301,8 +301,4 @@ def _spark_errors(context: SparkContext, source: DataPath) -> Iterator[None]:
         if (unreadable := _UNREADABLE.search(str(error))) is not None:
             msg = f"source={source}: a file of the table is damaged: Spark says: {unreadable[0]}; fetch it again"
             raise DataError(msg) from error
-        reason = spark_failure(error, master=context.master, task="task")
-        if (refusal := error_of_task(reason)) is not None:
-            raise refusal from error
-        msg = f"{source} was not read: {reason}"
-        raise DeepSparkError(msg) from error
+        raise job_error(error, master=context.master, failed=f"{source} was not read") from error

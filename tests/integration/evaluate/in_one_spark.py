@@ -13,7 +13,7 @@ from pathlib import Path
 
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.spark_job import open_context, score_on
+from deepspark_ops.evaluate.spark_job import context_of, score_on
 from deepspark_ops.evaluate.stage import run_evaluate
 
 
@@ -21,7 +21,7 @@ def main(run: Path, broken: Path, folder: Path) -> None:
     # One worker's process computes all tasks: each process would load TensorFlow and compile the net.
     options = {"batch_size": 10, "slices": "class,shard", "task_samples": 20, "master": "local[1]"}
     config = EvaluateConfig(run_dir=run, output=folder, **options)
-    with open_context(config) as context:
+    with context_of(config) as context:
         run_evaluate(config, partial(score_on, context))
         try:
             changes = {"weights": broken, "output": folder / "broken"}

@@ -26,7 +26,7 @@ from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesCon
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import MetricsReport, read_metrics
-from deepspark_ops.evaluate.spark_job import open_context, score_on
+from deepspark_ops.evaluate.spark_job import context_of, score_on
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.predict.spark_job import answer_on
@@ -96,7 +96,7 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiddenFiles]:
         log = folder / "worker.log"
         stack.enter_context(spark_class(*start, log=log, ready=REGISTERED, settings=folder / "conf", program=program))
         stack.enter_context(pytest.MonkeyPatch.context()).setenv("SPARK_CONF_DIR", str(folder / "conf"))
-        files.context = stack.enter_context(open_context(EvaluateConfig(run_dir=files.run, master=master)))
+        files.context = stack.enter_context(context_of(EvaluateConfig(run_dir=files.run, master=master)))
         yield files
 
 

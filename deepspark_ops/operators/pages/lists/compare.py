@@ -24,7 +24,7 @@ from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.listing import with_curve
 from deepspark_ops.run_index.settings import differences, settings_of
 from deepspark_ops.run_index.summary import RunSummary
-from deepspark_ops.run_view.comparison import COMPARED_CHARTS, compared_lines
+from deepspark_ops.run_view.chart_lines import COMPARED_CHARTS, compared_lines
 from deepspark_ops.run_view.reading import RunReadings
 
 ANSWER_VERSION: Final = 1

@@ -62,12 +62,22 @@ def pictures_of(metrics):
     return {mistake.index: np.zeros((8, 8), np.uint8) for mistake in metrics.mistakes}
 
 
-def test_page_is_balanced_and_needs_nothing_from_outside():
-    metrics = make_metrics()
-    page = render_report(metrics, curves=read_curves(make_events()), pictures=pictures_of(metrics), settings={"a": "b"})
+def report_of(metrics=None, **options):
+    """Return the report of metrics; without options there are neither curves nor pictures."""
+    options = {"curves": read_curves([]), "pictures": {}, "settings": {}} | options
+    return render_report(metrics or make_metrics(), **options)
+
+
+def assert_balanced(page):
     parser = Balance()
     parser.feed(page)
     assert parser.open == []
+
+
+def test_page_is_balanced_and_needs_nothing_from_outside():
+    metrics = make_metrics()
+    page = report_of(metrics, curves=read_curves(make_events()), pictures=pictures_of(metrics), settings={"a": "b"})
+    assert_balanced(page)
     assert not re.search(r"(https?:)?//(?!\s)[a-z]", page)
     assert "<script" not in page
     assert len(page) < 200_000
@@ -75,7 +85,7 @@ def test_page_is_balanced_and_needs_nothing_from_outside():
 
 def test_page_of_many_classes_has_the_confused_pairs_in_place_of_the_matrix():
     metrics = make_metrics().model_copy(update={"confusion": ()})
-    page = render_report(metrics, curves=read_curves([]), pictures=pictures_of(metrics), settings={})
+    page = report_of(metrics, pictures=pictures_of(metrics))
     worst = metrics.confused[0]
     assert "<h2>Confused classes</h2>" in page
     assert "With 6 classes there is no matrix." in page
@@ -86,9 +96,7 @@ def test_page_of_many_classes_has_the_confused_pairs_in_place_of_the_matrix():
 
 def test_text_of_the_user_is_escaped():
     metrics = make_metrics()
-    page = render_report(
-        metrics, curves=read_curves([]), pictures=pictures_of(metrics), settings={"<k>": "<script>alert(1)</script>"}
-    )
+    page = report_of(metrics, pictures=pictures_of(metrics), settings={"<k>": "<script>alert(1)</script>"})
     for text in ("<net>", "<c1>", "run & co", "<script>", "<k>"):
         assert text not in page
     assert "&lt;net&gt;" in page
@@ -96,7 +104,7 @@ def test_text_of_the_user_is_escaped():
 
 def test_every_mistake_has_its_picture_and_words():
     metrics = make_metrics()
-    page = render_report(metrics, curves=read_curves([]), pictures=pictures_of(metrics), settings={})
+    page = report_of(metrics, pictures=pictures_of(metrics))
     assert page.count("<figure>") == 6
     worst = metrics.mistakes[0]
     assert f"&lt;c{worst.label}&gt; taken for <b>&lt;c{worst.predicted}&gt;</b>" in page
@@ -116,17 +124,8 @@ def test_a_figure_leads_to_its_samples_without_a_script():
         ),
         {9: ("<a> taken for b", "true class 1 %"), 7: ("<a>",)},
     )
-    page = render_report(
-        metrics,
-        curves=read_curves([]),
-        pictures={7: np.zeros((8, 8), np.uint8)},
-        settings={},
-        groups=groups,
-        sample_names={7: "a/<7>.png"},
-    )
-    parser = Balance()
-    parser.feed(page)
-    assert parser.open == []
+    page = report_of(metrics, pictures={7: np.zeros((8, 8), np.uint8)}, groups=groups, sample_names={7: "a/<7>.png"})
+    assert_balanced(page)
     names = f"true &lt;c{label}&gt;, predicted &lt;c{predicted}&gt;"
     assert page.count(f'<a href="#{cell}" aria-label="{names}: {times} of ') == 1
     assert f'<a href="#{cell}">&lt;c{label}&gt;</a>' in page  # in the table of pairs
@@ -146,20 +145,18 @@ def test_a_figure_leads_to_its_samples_without_a_script():
 
 
 def test_without_samples_no_figure_promises_samples():
-    page = render_report(make_metrics(), curves=read_curves([]), pictures={}, settings={})
+    page = report_of()
     assert '<section class="samples"' not in page
     assert "to samples" not in page
     assert 'href="#' not in page
 
 
 def test_the_head_has_the_name_of_the_run_and_its_tags():
-    options = {"curves": read_curves([]), "pictures": {}, "settings": {}}
-    page = render_report(make_metrics(), **options, name="first: <try>", tags=("paper", "<b>"))
+    page = report_of(name="first: <try>", tags=("paper", "<b>"))
     assert "<title>first: &lt;try&gt;: " in page
     assert '<h1>first: &lt;try&gt; <span class="tag">paper</span> <span class="tag">&lt;b&gt;</span></h1>' in page
     assert "Net <b>&lt;net&gt;</b>, run <b>run &amp; co</b>" in page
-    unnamed = render_report(make_metrics(), **options)
-    assert "<h1>&lt;net&gt;</h1>" in unnamed
+    assert "<h1>&lt;net&gt;</h1>" in report_of()
     for other, tags in ((r"again \1 & <more>: 2", ("<i>",)), ("x", ())):
         page = with_name(page, other, tags)
         assert page.count(f"<title>{escape(other)}: ") == page.count(f"<h1>{escape(other)}") == 1
@@ -169,7 +166,7 @@ def test_the_head_has_the_name_of_the_run_and_its_tags():
 
 
 def test_four_charts_are_drawn_from_the_events():
-    page = render_report(make_metrics(), curves=read_curves(make_events()), pictures={}, settings={})
+    page = report_of(curves=read_curves(make_events()))
     for title in ("Training loss", "Test accuracy", "Test loss", "Learning rate"):
         assert f"<h3>{title}</h3><svg" in page
 
@@ -179,7 +176,7 @@ def test_what_workers_and_center_did_is_drawn():
     served = {"exchanges_per_s": 5.0, "bytes_per_s": 2e6, "staleness": 1.0, "lost_updates": 0.0}
     events = [Event("loss", clock, clock % 2, measures, 0.0) for clock in range(4)]
     events += [Event("server", clock, -1, served, 0.0) for clock in (1, 2)]
-    page = render_report(make_metrics(), curves=read_curves(events), pictures={}, settings={})
+    page = report_of(curves=read_curves(events))
     for title in (
         "Where the workers' time goes",
         "Images per second, each worker",
@@ -194,7 +191,7 @@ def test_what_workers_and_center_did_is_drawn():
 
 
 def test_run_without_events_or_mistakes_says_so_by_leaving_sections_out():
-    page = render_report(make_metrics(perfect=True), curves=read_curves([]), pictures={}, settings={})
+    page = report_of(make_metrics(perfect=True))
     assert "<h2>Training</h2>" not in page
     assert "<h2>Worst mistakes</h2>" not in page
     assert "No mistakes on these samples." in page
@@ -207,17 +204,17 @@ def test_a_thousand_classes_stay_below_two_megabytes():
         mistake.index: np.random.default_rng(0).integers(0, 255, (256, 256, 3), np.uint8)
         for mistake in metrics.mistakes
     }
-    page = render_report(metrics, curves=read_curves(make_events()), pictures=large, settings={})
+    page = report_of(metrics, curves=read_curves(make_events()), pictures=large)
     assert len(page) < 2_000_000
 
 
 def test_ranking_and_calibration_are_shown_and_old_files_go_without():
     metrics = make_metrics()
-    page = render_report(metrics, curves=read_curves([]), pictures={}, settings={})
+    page = report_of(metrics)
     assert f"Expected calibration error {100 * metrics.calibration.ece:.1f}" in page
     worst = min(range(6), key=lambda at: metrics.ranking.classes[at].roc_auc)
     assert f"&lt;c{worst}&gt;: area {metrics.ranking.classes[worst].roc_auc:.4f}" in page
     for title in ("ROC curves", "Precision over recall", "Reliability"):
         assert f"<h3>{title}</h3>" in page
     old = metrics.model_copy(update={"ranking": None, "calibration": None})
-    assert "Reliability" not in render_report(old, curves=read_curves([]), pictures={}, settings={})
+    assert "Reliability" not in report_of(old)

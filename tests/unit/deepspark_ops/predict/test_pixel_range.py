@@ -1,11 +1,14 @@
 """Images of another range than the training images are noticed by all images of a call together."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from deepspark_ops.export.manifest import InputContract
-from deepspark_ops.predict.pixel_range import FEWEST_IMAGES, PixelWatch, SeenPixels, merged_pixels
-from deepspark_ops.predict.samples import BundleForm, SampleForm
+from deepspark_ops.predict.pixel_range import FEWEST_IMAGES, PixelWatch, SeenPixels
+from deepspark_ops.predict.samples import BundleForm, Sample, SampleForm
+from deepspark_ops.predict.stream import AnswerCount
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
 
 
@@ -94,13 +97,13 @@ def test_without_a_range_nothing_is_said(pixel_range):
 
 def test_parts_are_judged_together():
     form = form_of((0.0, 255.0))
-    parts = []
+    total = AnswerCount()
     for group in (images_between(0, 16, 5), images_between(3, 9, 5)):
-        parts.append({})
-        PixelWatch(form, parts[-1]).add(group)
-    assert merged_pixels(parts) == {"x": SeenPixels(10, 0.0, 16.0)}
-    assert list(PixelWatch(form, merged_pixels(parts)).remarks().values()) == [10]
-    assert merged_pixels([]) == {}
+        part = AnswerCount()
+        part.add([Sample("", parts) for parts in group], PixelWatch(form, part.pixels))
+        total.merge(part)
+    assert (total.n_records, total.pixels) == (10, {"x": SeenPixels(10, 0.0, 16.0)})
+    assert list(total.summary(Path("rows.parquet"), form, 1.0).remarks.values()) == [10]
 
 
 def test_images_are_no_longer_read_once_their_range_is_wide_enough():

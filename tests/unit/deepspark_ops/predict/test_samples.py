@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
+from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.input_steps import FILL
 from deepspark_ops.export.manifest import InputContract
@@ -156,7 +157,7 @@ def test_channels_become_those_of_the_training_images_with_a_remark():
 
 
 def test_options_say_what_is_otherwise_unless_the_net_cannot_take_it():
-    form = SampleForm.of(trained_on(max_pixel=16), resize_height=4, resize_width=6, max_pixel=255)
+    form = SampleForm.of(trained_on(max_pixel=16), RawImageConfig(resize_height=4, resize_width=6, max_pixel=255))
     assert form.remarks == (
         "max_pixel=255: of the training images it was 16",
         "images become 4 x 6; the training images were not resized",
@@ -165,7 +166,7 @@ def test_options_say_what_is_otherwise_unless_the_net_cannot_take_it():
     cut = trained_on((-1, -1, -1, 1), height=4, width=6)
     for contract, crop_size in [(trained_on(), 0), (cut, 3)]:
         with pytest.raises(ConfigError, match=r"resize_height=5, resize_width=6: the bundle takes 4 x 6"):
-            SampleForm.of(contract, crop_size=crop_size, resize_height=5, resize_width=6)
+            SampleForm.of(contract, RawImageConfig(resize_height=5, resize_width=6), crop_size=crop_size)
 
 
 def test_a_bundle_that_does_not_know_its_training_images_says_so():
@@ -174,7 +175,8 @@ def test_a_bundle_that_does_not_know_its_training_images_says_so():
         'input "x": the bundle does not say what was done to its training images; images become 4 x 6, and 255 is taken'
         " for the largest pixel; resize_height, resize_width and max_pixel say otherwise"
     )
-    assert "images keep their size, and 16 is" in SampleForm.of(contract_of((-1, -1, -1, 1)), max_pixel=16).remarks[0]
+    free = SampleForm.of(contract_of((-1, -1, -1, 1)), RawImageConfig(max_pixel=16))
+    assert "images keep their size, and 16 is" in free.remarks[0]
     assert SampleForm.of(contract_of((-1, 2), "float32", "N, axis 1", "")).remarks == ()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.predict.record import Inputs
-from deepspark_ops.predict.samples import Sample
+from deepspark_ops.predict.samples import BundleForm, Sample
 from deepspark_ops.predict.stream import Progress, answer_all, answer_chunk, refuse_errors
 
 CHUNK = [
@@ -31,7 +31,7 @@ def test_a_chunk_without_anything_usable_is_not_computed():
 
 def test_progress_and_summary(tmp_path):
     messages, now = [], iter([0.0, 1.0, 4.0, 5.0])
-    progress = Progress(12, messages.append, clock=lambda: next(now))
+    progress = Progress(12, messages.append, BundleForm(()), clock=lambda: next(now))
     progress.add(CHUNK)
     progress.add(CHUNK)
     assert messages == ["answered 6/12 inputs, 2/s"]
@@ -43,7 +43,7 @@ def test_progress_and_summary(tmp_path):
 
 
 def test_inputs_without_any_answer_are_refused(tmp_path):
-    progress = Progress(2, lambda line: None)
+    progress = Progress(2, lambda line: None, BundleForm(()))
     progress.add(CHUNK[1:2])
     with pytest.raises(DataError, match=r"^none of the 1 inputs can be used:\n  b: damaged$"):
         progress.summary(tmp_path).require_answer()
@@ -74,7 +74,7 @@ def test_errors_and_order_stay_where_chunks_are_answered_at_the_same_time():
     ]
     written = SimpleNamespace(rows=[], add=lambda rows: written.rows.append(rows))
     inputs = Inputs("list", lambda: 40, lambda start=0, stop=None: iter(()))
-    progress = Progress(40, lambda line: None)
+    progress = Progress(40, lambda line: None, BundleForm(()))
 
     def answer(samples):
         return {"x": [float(values[0]) for (values,) in samples]}
@@ -82,6 +82,6 @@ def test_errors_and_order_stay_where_chunks_are_answered_at_the_same_time():
     answer_all(inputs, lambda _: iter(chunks), answer, written, ["x"], strict=False, progress=progress, n_at_once=3)
     assert [row["id"] for row in written.rows] == [[f"{at}"] for at in range(40)]
     assert [row["x"] for row in written.rows] == [[float(at)] if at % 5 else [None] for at in range(40)]
-    assert (progress.n_records, progress.n_errors) == (40, 8)
+    assert (progress.count.n_records, progress.count.n_errors) == (40, 8)
     with pytest.raises(DataError, match="0: bad; nothing was written"):
         answer_all(inputs, lambda _: iter(chunks), answer, written, ["x"], strict=True, progress=progress, n_at_once=3)

@@ -10,12 +10,10 @@ from deepspark_ops.evaluate.figures.figure_charts import (
     bar_chart,
     density_chart,
     drawn_curves,
-    precision_recall_chart,
-    precision_recall_table,
+    precision_recall_curves,
     reliability_chart,
     residual_chart,
-    roc_chart,
-    roc_table,
+    roc_curves,
 )
 from deepspark_ops.evaluate.figures.ranking import RankingSum
 from deepspark_ops.evaluate.figures.regression import Density, RegressionSum, ResidualHistogram
@@ -62,19 +60,20 @@ def test_roc_goes_from_corner_to_corner_and_bends_as_counted():
     total = RankingSum(1)
     total.add(np.array([[0.9], [0.6], [0.4]]), np.array([[True], [False], [True]]))
     classes = {"a": total.result().classes[0]}
-    drawn = lines(roc_chart(classes))
+    chart, values = roc_curves(classes)
+    drawn = lines(chart)
     curve, chance = drawn["a: area 0.5000"], drawn["by chance"]
     assert (curve[0], curve[-1]) == (chance[0], chance[-1])
     (x0, y0), (x1, y1) = chance
     shares = [((x - x0) / (x1 - x0), (y - y0) / (y1 - y0)) for x, y in curve]
     expected = [(0, 0), (0, 0.5), (1, 0.5), (1, 1)]
     assert [part for point in shares for part in point] == pytest.approx([p for e in expected for p in e], abs=1e-3)
-    assert table(roc_table(classes)) == [["false positive rate", "a: area 0.5000"], ["0", "0.5"], ["1", "1"]]
+    assert table(values) == [["false positive rate", "a: area 0.5000"], ["0", "0.5"], ["1", "1"]]
 
 
 def test_curves_are_few_and_escaped():
     classes = ranked(9)
-    for svg in (roc_chart(classes), precision_recall_chart(classes)):
+    for svg, _ in (roc_curves(classes), precision_recall_curves(classes)):
         assert sum(name.startswith("c<") for name in lines(svg)) == MAX_CURVES
     assert [line.name for line in drawn_curves(classes)] == [f"c<{at}" for at in range(MAX_CURVES)]
 
@@ -83,12 +82,13 @@ def test_precision_falls_as_counted():
     total = RankingSum(1)
     total.add(np.array([[0.9], [0.6], [0.4]]), np.array([[True], [False], [True]]))
     classes = {"a": total.result().classes[0]}
-    drawn = lines(precision_recall_chart(classes))
+    chart, values = precision_recall_curves(classes)
+    drawn = lines(chart)
     curve = drawn["a: average precision 0.8333"]
     (x0, bottom), (right, _) = drawn["line none"]
     assert [round((x - x0) / (right - x0), 3) for x, _ in curve] == [0.5, 0.5, 1.0]
     head = ["recall", "a: average precision 0.8333"]
-    assert table(precision_recall_table(classes)) == [head, ["0.5", "0.5"], ["1", "0.6667"]]
+    assert table(values) == [head, ["0.5", "0.5"], ["1", "0.6667"]]
     heights = [bottom - y for _, y in curve]
     assert heights[1] / heights[0] == pytest.approx(0.5, abs=0.01)
     assert heights[2] / heights[0] == pytest.approx(2 / 3, abs=0.01)
