@@ -53,9 +53,9 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def write_text_whole(path: Path, text: str) -> None:
-    """Write UTF-8 text by ``write_whole``."""
+    """Write UTF-8 text by ``write_whole``; bytes of a file's name that are no UTF-8 stay as they are."""
     with write_whole(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def sync_file(path: Path) -> None:

@@ -203,6 +203,9 @@ class StageConfig(BaseModel):
         if value.parts[:1] in _STORE_ROOTS:
             msg = "is in an object store; allowed: a file or folder on the disk"
             raise ValueError(msg)
+        if any("\ud800" <= character <= "\udfff" for character in str(value)):
+            msg = "is a name that is no UTF-8 text; rename the file or folder"  # JSON cannot hold the config
+            raise ValueError(msg)
         return local_path(value)
 
     def paths_inside(self) -> frozenset[str]:

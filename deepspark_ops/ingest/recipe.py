@@ -13,6 +13,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text, split_member
 from deepspark_ops.ingest.files.image_files import source_digest
+from deepspark_ops.ingest.records import require_utf8
 from deepspark_ops.ingest.selection.splits import digest_of_split_list
 from deepspark_ops.ingest.sources.registry import digest_source, resolve_format
 from deepspark_ops.ingest.versions.base import options_of_samples
@@ -94,6 +95,7 @@ def read_class_names(class_names: DataPath, work: DataPath) -> tuple[str, ...]:
 
     Raises:
         ConfigError: It is empty.
+        DataError: A name is no UTF-8 text.
     """
     path, member = split_member(class_names)
     if member is not None:
@@ -104,6 +106,7 @@ def read_class_names(class_names: DataPath, work: DataPath) -> tuple[str, ...]:
     if not names:
         msg = f"class_names={class_names}: the file is empty"
         raise ConfigError(msg)
+    require_utf8(names)
     return names
 
 

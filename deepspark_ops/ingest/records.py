@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.files.datum import Image
-from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.ingest.findings import Findings
 
 Positions = npt.NDArray[np.int64]
@@ -105,9 +105,28 @@ def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     Example:
         >>> sorted_classes(["dog", "cat", "dog"]), sorted_classes(["10", "9"])
         (('cat', 'dog'), ('9', '10'))
+
+    Raises:
+        DataError: A name is no UTF-8 text.
     """
     unique_names = sorted(set(names))
+    require_utf8(unique_names)
     return tuple(sorted(unique_names, key=int) if all(name.isdecimal() for name in unique_names) else unique_names)
+
+
+def require_utf8(class_names: Iterable[str]) -> None:
+    """Refuse names of classes that no manifest can hold: names of folders, or lines, in another encoding.
+
+    Raises:
+        DataError: A name is no UTF-8 text.
+    """
+    for name in class_names:
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError as error:
+            shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            msg = f"the name of class {shown} is no UTF-8 text; allowed: UTF-8, so rename the folder or save the list"
+            raise DataError(msg) from error
 
 
 def labels_of(texts: Sequence[str], names: Sequence[str]) -> list[int]:

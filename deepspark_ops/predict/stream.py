@@ -114,7 +114,7 @@ class Summary:
             DataError: No input can be used.
         """
         if self.n_errors == self.n_records:
-            msg = f"none of the {self.n_records:,} inputs can be used:\n{self._error_lines()}"
+            msg = f"no input can be used ({self.n_errors:,} of {self.n_records:,} failed):\n{self._error_lines()}"
             raise DataError(msg)
 
     def _error_lines(self) -> str:

@@ -34,9 +34,9 @@ def written_whole(path: DataPath, **options: Any) -> Iterator[Path]:
 
 
 def write_text(path: DataPath, text: str) -> None:
-    """Write UTF-8 text by ``written_whole``."""
+    """Write UTF-8 text by ``written_whole``; bytes of a file's name that are no UTF-8 stay as they are."""
     with written_whole(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from caffe_import.file_access.whole_file import remove_unfinished, write_text_whole, write_whole
+from deepspark_ops.stores.writing import write_text
 
 
 def test_file_appears_at_the_end_only(tmp_path: Path) -> None:
@@ -17,6 +18,12 @@ def test_file_appears_at_the_end_only(tmp_path: Path) -> None:
         assert temporary.parent == path.parent
     assert path.read_text() == "new"
     assert [p.name for p in path.parent.iterdir()] == ["a.txt"]
+
+
+def test_text_keeps_the_bytes_of_a_files_name(tmp_path: Path) -> None:
+    for write in (write_text_whole, write_text):
+        write(tmp_path / "a.txt", b"caf\xe9 \xc3\xa9".decode("utf-8", "surrogateescape"))
+        assert (tmp_path / "a.txt").read_bytes() == b"caf\xe9 \xc3\xa9"
 
 
 def test_failure_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:

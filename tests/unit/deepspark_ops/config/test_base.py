@@ -74,6 +74,9 @@ def test_local_paths_are_absolute_by_a_home_or_a_file_address(monkeypatch: pytes
     assert parse_config(TrainConfig, {**values, "dataset": "~/x"}).dataset == Path("/home/us/x")
     with pytest.raises(ConfigError, match=r"^solver='s3://b/s.prototxt': is in an object store; allowed: a file or"):
         parse_config(TrainConfig, {**values, "solver": "s3://b/s.prototxt"})
+    for name in ("solver", "dataset"):
+        with pytest.raises(ConfigError, match=rf"^{name}='caf.udce9': is a name that is no UTF-8 text; rename"):
+            parse_config(TrainConfig, {**values, name: b"caf\xe9".decode("utf-8", "surrogateescape")})
 
 
 def test_min_workers_is_at_most_n_workers() -> None:

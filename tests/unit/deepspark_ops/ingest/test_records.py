@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import SourceIndex, sorted_classes, with_classes
 from tests.reference.ingest_in_process import planned_images
 from tests.reference.raw_sources import image_bgr, write_images
@@ -22,6 +22,12 @@ def test_labels_become_places_in_the_wanted_order():
 def test_numbers_that_a_source_gives_stay():
     index = index_of([0, 1], ("ant", "bee"), are_names=False)
     assert with_classes(index, ("bee", "ant")) is index
+
+
+def test_a_class_name_of_another_encoding_is_refused():
+    assert sorted_classes(["café"]) == ("café",)
+    with pytest.raises(DataError, match=r"^the name of class caf\\xe9 is no UTF-8 text"):
+        sorted_classes([b"caf\xe9".decode("utf-8", "surrogateescape")])
 
 
 def test_names_that_are_numbers_are_ordered_by_value():

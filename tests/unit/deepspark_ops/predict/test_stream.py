@@ -45,7 +45,7 @@ def test_progress_and_summary(tmp_path):
 def test_inputs_without_any_answer_are_refused(tmp_path):
     progress = Progress(2, lambda line: None, BundleForm(()))
     progress.add(CHUNK[1:2])
-    with pytest.raises(DataError, match=r"^none of the 1 inputs can be used:\n  b: damaged$"):
+    with pytest.raises(DataError, match=r"^no input can be used \(1 of 1 failed\):\n  b: damaged$"):
         progress.summary(tmp_path).require_answer()
     progress.add(CHUNK[:1])
     progress.summary(tmp_path).require_answer()
