@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
 from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.errors import ConfigError
@@ -335,9 +336,13 @@ def numbers(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.asarray(values, dtype)
 
 
+_MISSING = pa.array(pa.csv.ConvertOptions().null_values)
+"""Words for a missing number, such as NA and null: those that the prediction of a CSV file takes, too."""
+
+
 def _parsed(texts: pa.Array) -> pa.Array:
     texts = pc.utf8_trim_whitespace(texts)
-    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+    texts = pc.if_else(pc.is_in(texts, value_set=_MISSING.cast(texts.type)), pa.scalar(None, texts.type), texts)
     try:
         return pc.cast(texts, pa.float64())
     except pa.ArrowInvalid:  # Arrow does not say which, so this batch is read text by text

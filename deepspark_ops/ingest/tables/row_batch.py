@@ -243,12 +243,13 @@ class _Checks:
         self.is_bad = np.zeros(n_rows, bool)
         self._reasons: dict[int, str] = {}
 
-    def refuse(self, which: Flags, reason: str, values: npt.NDArray[Any] | None = None) -> None:
+    def refuse(self, which: Flags, reason: str, values: npt.NDArray[Any] | list[Any] | None = None) -> None:
         fresh = which & ~self.is_bad
         if not fresh.any():
             return
         for row in np.flatnonzero(fresh).tolist():
-            shown = "" if values is None else f"{values[row]:.10g}"
+            value = "" if values is None else values[row]
+            shown = value[:_SHOWN] if isinstance(value, str) else f"{value:.10g}"
             self._reasons[row] = reason.replace("{value}", shown)
         self.is_bad |= fresh
 
@@ -278,8 +279,8 @@ def _features(batch: pa.RecordBatch, recipe: RowRecipe, checks: _Checks) -> npt.
             parts.append(held)
         values = np.concatenate(parts, axis=1)
     if not np.isfinite(values).all():
-        names = [column.name for column, width in zip(columns, recipe.widths, strict=True) for _ in range(width)]
-        _check_values(values, names, recipe, checks)
+        of_value = [column for column, width in zip(columns, recipe.widths, strict=True) for _ in range(width)]
+        _check_values(values, of_value, batch, recipe, checks)
     return values
 
 
@@ -294,14 +295,24 @@ def _matrix(batch: pa.RecordBatch, columns: Sequence[Column], dtype: np.dtype[An
     return np.asarray(tensor.to_tensor(null_to_nan=True, row_major=True).to_numpy())
 
 
-def _check_values(values: npt.NDArray[np.floating], names: Sequence[str], recipe: RowRecipe, checks: _Checks) -> None:
+def _check_values(
+    values: npt.NDArray[np.floating],
+    columns: Sequence[Column],
+    batch: pa.RecordBatch,
+    recipe: RowRecipe,
+    checks: _Checks,
+) -> None:
+    """Refuse the rows with infinite numbers, and on request with missing numbers; ``columns``: of each number."""
     is_infinite = np.isinf(values)
     for index in np.flatnonzero(is_infinite.any(axis=0)).tolist():
-        checks.refuse(is_infinite[:, index], f'column "{names[index]}": no finite number')
+        name, is_text = columns[index].name, columns[index].kind == "text"
+        held = texts(batch.column(name)).to_pylist() if is_text else None
+        shown = ', the text is "{value}"' if is_text else ""
+        checks.refuse(is_infinite[:, index], f'column "{name}": no finite number{shown}', held)
     if recipe.missing == "drop-row":
         is_missing = np.isnan(values)
         for index in np.flatnonzero(is_missing.any(axis=0)).tolist():
-            checks.refuse(is_missing[:, index], f'column "{names[index]}": the value is missing')
+            checks.refuse(is_missing[:, index], f'column "{columns[index].name}": the value is missing')
 
 
 def _label(

@@ -97,7 +97,9 @@ def test_what_cannot_be_used_is_a_row_with_an_error_or_refused(exported, tmp_pat
     with pytest.raises(DataError, match=r"^b\.jpg: 8 bytes that are no image .*nothing was written"):
         predicted(bundle, tmp_path / "list.txt", output, strict=True)
     assert not output.exists()
-    with pytest.raises(DataError, match=r"no input can be used \(1 of 1 failed\):\n  b\.jpg: 8 bytes that are no image"):
+    with pytest.raises(
+        DataError, match=r"no input can be used \(1 of 1 failed\):\n  b\.jpg: 8 bytes that are no image"
+    ):
         predicted(bundle, tmp_path / "b.jpg", output)
     assert not output.exists()
 

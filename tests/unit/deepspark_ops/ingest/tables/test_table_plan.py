@@ -159,6 +159,14 @@ def test_rows_that_cannot_be_used_are_named_and_counted(tmp_path):
         ingested_table(tmp_path / "b", table, n_classes=3, weight_column="w", max_rejected_fraction=0.01)
 
 
+def test_a_word_in_a_column_of_numbers_is_shown(tmp_path):
+    table = pa.table({"age": ["31", "old", " NA", "7.5", "null", ""], "label": [0, 1] * 3, "id": list("abcdef")})
+    ingested_table(tmp_path, table, test_fraction=0, feature_columns="age", standardize=False)
+    assert sorted(held(tmp_path, "train", "data").ravel()) == [7.5, *[(31 + 7.5) / 2] * 3, 31]
+    (line,) = listed(tmp_path / "out" / "train", "rejected.jsonl").read_text().splitlines()
+    assert json.loads(line)["reason"] == 'column "age": no finite number, the text is "old"'
+
+
 def test_a_test_table_has_the_classes_of_the_training_table(tmp_path):
     from dataclasses import replace
 
@@ -197,7 +205,7 @@ def test_missing_features_by_policy(tmp_path, policy, message):
 
 
 def test_text_is_read_as_numbers_where_it_is_asked_for(tmp_path):
-    table = pa.table({"x": ["1", " 2.5 ", "", "n/a", *map(str, range(20))], "label": [0, 1] * 12})
+    table = pa.table({"x": ["1", " 2.5 ", "", "old", *map(str, range(20))], "label": [0, 1] * 12})
     ingested_table(
         tmp_path, table, feature_columns="x", test_fraction=0, shuffle=False, standardize=False, missing="zero"
     )
