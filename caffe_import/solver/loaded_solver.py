@@ -179,7 +179,8 @@ class _NetFinder:
             finding = f"{n_iters} test_iter for {n_named} test nets; give at least one test_iter per test net"
             raise self._refuse(finding)
         if n_iters > 0 and message.test_interval <= 0:
-            finding = "test_iter is given but test_interval is not; give the updates between two tests"
+            interval = f"{message.test_interval}" if message.HasField("test_interval") else "not given"
+            finding = f"test_iter is given and test_interval is {interval}; give the updates between two tests"
             raise self._refuse(finding)
         if len(message.test_state) not in (0, n_iters):
             finding = f"{len(message.test_state)} test_state for {n_iters} test nets; give none or one per test net"

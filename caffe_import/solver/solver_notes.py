@@ -25,6 +25,11 @@ def solver_notes(spec: SolverSpec, *, net_asks_for_debug: bool = False) -> tuple
             "layer_wise_reduce is ignored: it is for Caffe's multi-GPU training; workers exchange as strategy and "
             "comm_period say"
         )
+    if spec.message.test_interval > 0 and not spec.message.test_iter:
+        notes.append("test_interval has no effect without test_iter, as in Caffe: the net is not tested")
+    if spec.lr_policy == "multistep" and list(spec.stepvalue) != sorted(spec.stepvalue):
+        steps = ", ".join(map(str, spec.stepvalue))
+        notes.append(f"stepvalue {steps} does not rise: each step waits for the step before, as in Caffe")
     if spec.message.snapshot_diff:
         notes.append("snapshot_diff is ignored: snapshots hold no gradients")
     if spec.clip_gradients == 0:

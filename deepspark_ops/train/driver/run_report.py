@@ -71,8 +71,8 @@ def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
     counts["uncertain_chunks"] = status.uncertain_chunks
     report_stage(run, "finished", status.acknowledged, **speed, **counts, **early)
     shown = "".join(f" {name}={value}" for name, value in speed.items())
-    last = f"{run.prefix}_iter_{watch.written[-1]}.*" if watch.written else "none asked for"
-    _LOG.info("finished: clock=%d%s snapshots=%s", status.acknowledged, shown, run.paths.snapshots / last)
+    last = run.paths.snapshots / f"{run.prefix}_iter_{watch.written[-1]}.*" if watch.written else "none"
+    _LOG.info("finished: clock=%d%s snapshots=%s", status.acknowledged, shown, last)
 
 
 def report_missing(watch: RunWatch, status: ExchangeStatus) -> None:

@@ -94,7 +94,8 @@ class TestLoadSolver:
             ('net: "net.prototxt" train_net: "net.prototxt"', "names net, train_net as training net; keep one of them"),
             ('net: "net.prototxt" test_net: "net.prototxt"', "0 test_iter for 1 test nets; give at least one"),
             ('train_net: "net.prototxt" test_iter: 3 test_interval: 1', "1 test_iter for 0 test nets"),
-            ('net: "net.prototxt" test_iter: 3', "test_iter is given but test_interval is not"),
+            ('net: "net.prototxt" test_iter: 3', "test_iter is given and test_interval is not given; give the updates"),
+            ('net: "net.prototxt" test_iter: 3 test_interval: 0', "test_iter is given and test_interval is 0; give"),
             ('net: "net.prototxt" test_iter: 3 test_interval: 1 test_state { } test_state { }', "2 test_state for 1"),
         ],
     )  # fmt: skip
