@@ -49,7 +49,7 @@ class SourceConfig(StageConfig):
         title="Training data",
         description="Training data: an image list ('path label' lines), a folder of class folders, either also in an"
         " archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro, table:db.name),"
-        " IDX images, CIFAR binary batches, or a Caffe LMDB",
+        " files of MNIST or CIFAR, TFRecord, SequenceFile, HDF5, or a Caffe LMDB or LevelDB",
         json_schema_extra={**FORM, "may_be_left_out": True},
     )
     test_source: DataPathField | None = Field(

@@ -311,7 +311,7 @@ class DeepSparkCheckOperator(BaseOperator):
             tags: Words to find the run by, with commas between them, e.g. 'baseline, paper'
             source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
                 archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
-                table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB
+                table:db.name), files of MNIST or CIFAR, TFRecord, SequenceFile, HDF5, or a Caffe LMDB or LevelDB
             test_source: Test data of the same format; default: a share test_fraction of source
             test_fraction: Share of the records for the test set, by a hash of each record's name, so no record changes
                 sides when the source grows; 0: no test set; unused with test_source
@@ -856,7 +856,7 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
         Args:
             source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
                 archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
-                table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB
+                table:db.name), files of MNIST or CIFAR, TFRecord, SequenceFile, HDF5, or a Caffe LMDB or LevelDB
             test_source: Test data of the same format; default: a share test_fraction of source
             test_fraction: Share of the records for the test set, by a hash of each record's name, so no record changes
                 sides when the source grows; 0: no test set; unused with test_source

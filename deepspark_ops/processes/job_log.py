@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from caffe_import.tensorflow_start import START_LINES
 from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.run_view.stage_status import ended_text
 
 USER_MISTAKE = 2
 """Exit code of a stage with wrong input; an unchanged repetition fails, too."""
@@ -63,7 +64,7 @@ class StageFailed(DeepSparkError):
 
 def stage_ended(stage: str, exit_code: int) -> StageFailed:
     """Return the error of a job that its task ended; the job's last message is not the reason."""
-    return StageFailed(f"stage {stage} was ended: its task received SIGTERM", exit_code)
+    return StageFailed(ended_text(stage), exit_code)
 
 
 class JobLog:

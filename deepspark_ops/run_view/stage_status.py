@@ -102,6 +102,11 @@ class StatusFile:
             write_text_whole(self._path, text + "\n")
 
 
+def ended_text(stage: str) -> str:
+    """Return the message of a stage that its task ended, which is no reason."""
+    return f"stage {stage} was ended: its task received SIGTERM"
+
+
 def counted(text: str) -> tuple[int, int] | None:
     """Return what a line says to be done, and of how many.
 

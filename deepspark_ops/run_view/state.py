@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from deepspark_ops.run_view.progress import RunProgress
-from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus
+from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus, ended_text
 
 StateName = Literal["unknown", "waiting", "starting", "running", "finished", "failed", "stopped", "skipped"]
 TASKS_BEFORE_TRAINING: Final = ("check", "ingest")
@@ -185,9 +185,10 @@ def _first_error(
 ) -> RunError | None:
     names = [*TASKS_BEFORE_TRAINING, "train", *sorted(tasks.keys() - {*TASKS_BEFORE_TRAINING, "train"})]
     was_stopped = progress.ended is not None and progress.ended.get("status") == "stopped"
+    has_reason = "train" in statuses and statuses["train"].message not in ("", ended_text("train"))
     for name in names:
         task = tasks.get(name)
-        if task is None or task.is_stopped or (name == "train" and was_stopped):
+        if task is None or task.is_stopped or (name == "train" and was_stopped and not has_reason):
             continue
         if task.state in ("failed", "up_for_retry"):
             return RunError(name, task.task or name, _message(name, task, progress, statuses))
@@ -219,7 +220,7 @@ def _training(
     if train.state == "skipped":
         simulate = tasks.get("simulate", TaskState("skipped"))
         return _simulated(simulate) if simulate.state != "skipped" else ("skipped", _skip_reason(statuses))
-    if ending == "stopped" and train.state != "running" and train.state not in ("queued", "scheduled"):
+    if ending == "stopped" and train.state not in ("running", "queued", "scheduled", "up_for_retry"):
         return "stopped", f"stopped by {progress.ended.get('signal', 'a signal') if progress.ended else ''}"
     if train.is_stopped and error is None:
         return "stopped", _STOPPED

@@ -1,7 +1,7 @@
 import pytest
 
 from deepspark_ops.run_view.progress import RunProgress
-from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus
+from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus, ended_text
 from deepspark_ops.run_view.state import AirflowRun, TaskState, state_of
 from tests.unit.deepspark_ops.run_view.run_events import RUN, stage, started
 
@@ -63,6 +63,17 @@ def test_a_run_that_a_person_stops_before_the_training_has_no_error_of_a_task(wo
     assert (state.text, state.error) == ("stopped by SIGTERM", None)
 
 
+@pytest.mark.parametrize(
+    ("message", "is_reason"),
+    [("", False), (ended_text("train"), False), ("the task took longer than its execution_timeout, 0:10:00", True)],
+)
+def test_a_stopped_training_has_an_error_if_its_task_gives_a_reason(message: str, is_reason: bool) -> None:
+    run = airflow("failed", train="failed", evaluate="failed")
+    error = state_of(progress_of([*RUN, STOPPED]), note("train", "failed", message=message), run, exists=True).error
+    assert error is not None
+    assert (error.stage, error.text) == (("train", message) if is_reason else ("evaluate", NO_MESSAGE))
+
+
 def test_a_run_of_several_in_a_dag_run_has_its_own_tasks_alone() -> None:
     stages = {"fit_a": "train", "score_a": "evaluate", "fit_b": "train", "score_b": "evaluate", "mail": ""}
     tasks = {name: TaskState("success", 900.0, None, 1, stage) for name, stage in stages.items()}
@@ -99,6 +110,7 @@ def test_a_run_of_several_in_a_dag_run_has_its_own_tasks_alone() -> None:
         ((*RUN, FAILED), {}, airflow("failed", train="failed"), "failed", "task train failed"),
         ((*RUN, FAILED), {}, airflow(train="up_for_retry"), "waiting", "try 1 failed; Airflow tries again soon"),
         ((*RUN, STOPPED), {}, airflow("failed", train="failed"), "stopped", "stopped by SIGTERM"),
+        ((*RUN, STOPPED), {}, airflow(train="up_for_retry"), "waiting", "try 1 failed; Airflow tries again soon"),
         ((), note("check", "failed", message="no"), airflow("failed", check="failed", train="upstream_failed"),
          "failed", "task check failed"),
         ((), {}, airflow("success", check="skipped", train="skipped"), "skipped", "the training was skipped"),
