@@ -10,13 +10,7 @@ import numpy.typing as npt
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.comparison.answers import (
-    ClassChange,
-    Comparison,
-    Metric,
-    compare_losses_of,
-    compare_samples,
-)
+from deepspark_ops.evaluate.comparison.answers import ClassChange, Comparison, Metric, compare_evaluations
 from deepspark_ops.evaluate.comparison.grouped import fewest_groups
 from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
@@ -131,7 +125,13 @@ def decide(
     if production is None:
         problem, reason = None, f"{PROMOTED}{_value_text(candidate.metrics, metric)}; no model was in production"
     else:
-        comparison = _compared(candidate, production, metric, config, known_content)
+        comparison = compare_evaluations(
+            candidate,
+            production,
+            metric="loss" if metric == "main" else metric,
+            confidence=config.confidence,
+            known_content=known_content,
+        )
         problem = _other_split(candidate.metrics.scored.split_rule, production_split) or _first_problem(
             candidate, production, comparison, config, production_labels
         )
@@ -187,32 +187,6 @@ def metric_value(metrics: MetricsReport, metric: str) -> float:
         msg = f"metric={metric}: not defined for {len(classes.classes)} classes; allowed here: top1, loss"
         raise ConfigError(msg)
     return value
-
-
-def _compared(
-    candidate: Evaluated,
-    production: Evaluated,
-    metric: Metric | Literal["main"],
-    config: PromoteConfig,
-    known_content: npt.NDArray[np.uint64] | None,
-) -> Comparison:
-    candidate_figure, production_figure = candidate.metrics.main, production.metrics.main
-    if classes_of(candidate.metrics) is None or classes_of(production.metrics) is None:
-        return compare_losses_of(
-            candidate.samples,
-            production.samples,
-            (candidate_figure, production_figure),
-            confidence=config.confidence,
-            known_content=known_content,
-        )
-    return compare_samples(
-        candidate.samples,
-        production.samples,
-        metric="top1" if metric == "main" else metric,
-        confidence=config.confidence,
-        class_names=candidate.class_names(),
-        known_content=known_content,
-    )
 
 
 def _value_in_production(comparison: Comparison | None, metric: str) -> float | None:

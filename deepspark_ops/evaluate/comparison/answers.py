@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.comparison.grouped import (
-    Gain,
     Groups,
     flipped_p_value,
     group_numbers,
@@ -24,8 +23,10 @@ from deepspark_ops.evaluate.comparison.paired import (
     mcnemar_p_value,
     two_sided_p_value,
 )
+from deepspark_ops.evaluate.evaluation_folder import Evaluated
+from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
-from deepspark_ops.evaluate.scores import TOP_K, Answers, SampleLosses
+from deepspark_ops.evaluate.scores import TOP_K, Answers
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.frozen_model import FrozenModel
 from deepspark_ops.shards.class_name import class_name
@@ -106,6 +107,30 @@ class Comparison(FrozenModel):
     n_groups: int | None = None
 
 
+def compare_evaluations(
+    candidate: Evaluated,
+    production: Evaluated,
+    *,
+    metric: Metric,
+    confidence: float,
+    known_content: npt.NDArray[np.uint64] | None,
+) -> Comparison:
+    """Compare two classifications by the metric, or two nets of another task by the samples' own errors.
+
+    For arguments and errors see ``compare_samples``.
+    """
+    is_classification = classes_of(candidate.metrics) is not None and classes_of(production.metrics) is not None
+    return compare_samples(
+        candidate.samples,
+        production.samples,
+        metric=metric if is_classification else "loss",
+        confidence=confidence,
+        class_names=candidate.class_names(),
+        known_content=known_content,
+        figures=None if is_classification else (candidate.metrics.main, production.metrics.main),
+    )
+
+
 def compare_samples(
     candidate: ScoredSamples,
     production: ScoredSamples,
@@ -114,17 +139,19 @@ def compare_samples(
     confidence: float,
     class_names: Sequence[str] = (),
     known_content: npt.NDArray[np.uint64] | None = None,
+    figures: tuple[MainFigure, MainFigure] | None = None,
 ) -> Comparison:
     """Compare two nets sample by sample.
 
     Args:
         candidate: What the candidate answered.
         production: What production answered, to the same samples in the same order.
-        metric: What to compare.
+        metric: What to compare; of another task than classification ``loss``.
         confidence: That the decision needs. The interval's lower end is exceeded with this confidence, so its level
             is ``2 * confidence - 1``.
         class_names: In label order; classes beyond them are named by their number.
         known_content: Content hashes of the samples on which production was promoted; None if they are not known.
+        figures: What the task is judged by, the candidate's and production's; None of a classification.
 
     Raises:
         ConfigError: The metric is not defined for so few classes.
@@ -134,68 +161,37 @@ def compare_samples(
     if metric == "top5" and candidate.n_classes <= TOP_K:
         msg = f"metric=top5: not defined for {candidate.n_classes} classes; allowed here: top1, loss"
         raise ConfigError(msg)
-    mine, production_answers = candidate.classes(), production.classes()
-    top = TOP_K if metric == "top5" else 1
-    my_right, their_right = mine.rank < top, production_answers.rank < top
+    my_loss, their_loss = candidate.answers.loss, production.answers.loss
     level, groups = interval_level(confidence), groups_of(candidate, production)
+    if figures is None:
+        top = TOP_K if metric == "top5" else 1
+        my_right, their_right = candidate.classes().rank < top, production.classes().rank < top
+        classes = _class_changes(candidate.classes(), production.classes(), candidate.n_classes, class_names, groups)
+    else:
+        my_right, their_right, classes = my_loss < their_loss, their_loss < my_loss, ()
     if metric == "loss":
-        values = float(mine.loss.mean()), float(production_answers.loss.mean())
-        gain = compare_losses(mine.loss, production_answers.loss, level=level, groups=groups)
+        values = float(my_loss.mean()), float(their_loss.mean())
+        gain = compare_losses(my_loss, their_loss, level=level, groups=groups)
     else:
         values = float(my_right.mean()), float(their_right.mean())
         gain = compare_right(my_right, their_right, level=level, groups=groups)
     return Comparison(
-        **_measured(gain, my_right & ~their_right, their_right & ~my_right),
+        format_version=COMPARISON_VERSION,
         metric=metric,
         candidate=values[0],
         production=values[1],
-        n_new=_n_new(candidate, known_content),
-        classes=_class_changes(mine, production_answers, candidate.n_classes, class_names, groups),
-    )
-
-
-def compare_losses_of(
-    candidate: ScoredSamples,
-    production: ScoredSamples,
-    figures: tuple[MainFigure, MainFigure],
-    *,
-    confidence: float,
-    known_content: npt.NDArray[np.uint64] | None = None,
-) -> Comparison:
-    """Compare two nets of any task by the samples' own errors, as ``compare_samples`` does with metric ``loss``.
-
-    Args:
-        candidate: What the candidate answered.
-        production: What production answered, to the same samples in the same order.
-        figures: What the task is judged by: the candidate's and production's.
-        confidence: That the decision needs.
-        known_content: Content hashes of the samples on which production was promoted; None if they are not known.
-
-    Raises:
-        DataError: The two were scored on different samples.
-    """
-    require_same_samples(candidate, production)
-    mine: SampleLosses = candidate.answers
-    production_losses: SampleLosses = production.answers
-    groups = groups_of(candidate, production)
-    gain = compare_losses(mine.loss, production_losses.loss, level=interval_level(confidence), groups=groups)
-    return Comparison(
-        **_measured(gain, mine.loss < production_losses.loss, production_losses.loss < mine.loss),
-        metric="loss",
-        candidate=float(mine.loss.mean()),
-        production=float(production_losses.loss.mean()),
-        n_new=_n_new(candidate, known_content),
-        classes=(),
+        n_samples=len(my_right),
+        gain=gain.value,
+        interval=gain.interval,
+        interval_level=gain.level,
+        p_value=gain.p_value,
+        n_gained=_count(my_right & ~their_right),
+        n_lost=_count(their_right & ~my_right),
+        n_new=None if known_content is None else _count(~are_in(candidate.content, known_content)),
+        classes=classes,
         figures=figures,
+        n_groups=gain.n_groups,
     )
-
-
-def _measured(gain: Gain, is_gained: Right, is_lost: Right) -> dict[str, Any]:
-    return {
-        **{"format_version": COMPARISON_VERSION, "n_samples": len(is_gained)},
-        **{"gain": gain.value, "interval": gain.interval, "interval_level": gain.level, "p_value": gain.p_value},
-        **{"n_gained": _count(is_gained), "n_lost": _count(is_lost), "n_groups": gain.n_groups},
-    }
 
 
 def interval_level(confidence: float) -> float:
@@ -219,10 +215,6 @@ def difference_p_value(first: ScoredSamples, second: ScoredSamples) -> float:
 def groups_of(first: ScoredSamples, second: ScoredSamples) -> Groups | None:
     """Return the groups of the samples of two nets; None for evaluations of an earlier version."""
     return group_numbers(first.group if first.group is not None else second.group)
-
-
-def _n_new(candidate: ScoredSamples, known_content: npt.NDArray[np.uint64] | None) -> int | None:
-    return None if known_content is None else _count(~are_in(candidate.content, known_content))
 
 
 def require_same_samples(candidate: ScoredSamples, production: ScoredSamples) -> None:

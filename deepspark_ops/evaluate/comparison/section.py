@@ -10,11 +10,10 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.evaluate.comparison.answers import ClassChange, Comparison, compare_losses_of, compare_samples
+from deepspark_ops.evaluate.comparison.answers import ClassChange, Comparison, compare_evaluations
 from deepspark_ops.evaluate.comparison.mistake_pictures import in_turns
 from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
-from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 
 REPORT_CONFIDENCE = 0.95
@@ -84,20 +83,11 @@ def make_section(
     Raises:
         DataError: They are of different samples, or of different tasks.
     """
-    if classes_of(candidate.metrics) is None or classes_of(production.metrics) is None:
-        figures = (candidate.metrics.main, production.metrics.main)
-        by_loss = compare_losses_of(
-            candidate.samples, production.samples, figures, confidence=REPORT_CONFIDENCE, known_content=known_content
-        )
-        return ComparisonSection(by_loss, production.metrics, (), ())
-    comparison = compare_samples(
-        candidate.samples,
-        production.samples,
-        metric="top1",
-        confidence=REPORT_CONFIDENCE,
-        class_names=candidate.class_names(),
-        known_content=known_content,
+    comparison = compare_evaluations(
+        candidate, production, metric="top1", confidence=REPORT_CONFIDENCE, known_content=known_content
     )
+    if comparison.figures is not None:
+        return ComparisonSection(comparison, production.metrics, (), ())
     mine, production_answers = candidate.samples.classes(), production.samples.classes()
     gained = np.flatnonzero((mine.rank == 0) & (production_answers.rank != 0))
     lost = np.flatnonzero((mine.rank != 0) & (production_answers.rank == 0))
