@@ -39,7 +39,7 @@ from deepspark_ops.config.evaluate import EvaluateConfig  # noqa: E402
 from deepspark_ops.config.export import ExportConfig  # noqa: E402
 from deepspark_ops.config.ingest import IngestConfig  # noqa: E402
 from deepspark_ops.config.train import TrainConfig  # noqa: E402
-from deepspark_ops.evaluate.parts.part_scores import score_range  # noqa: E402
+from deepspark_ops.evaluate.part_scores import score_range  # noqa: E402
 from deepspark_ops.evaluate.tasks.choice import choose_tasks  # noqa: E402
 from deepspark_ops.run_paths import RunPaths  # noqa: E402
 from deepspark_ops.train.snapshots.state_file import RunState, write_run_state  # noqa: E402

@@ -24,7 +24,7 @@ from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.driver_files.task_files import files_for_tasks
 from deepspark_ops.evaluate.found_weights import find_weights
-from deepspark_ops.evaluate.parts.part_scores import PartConfig, Scored, part_bounds, score_part
+from deepspark_ops.evaluate.part_scores import PartConfig, Scored, part_bounds, score_part
 from deepspark_ops.evaluate.scoring import Answer
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet

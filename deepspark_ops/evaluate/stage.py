@@ -20,7 +20,7 @@ from deepspark_ops.evaluate.comparison.mistake_pictures import (
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, make_section
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, classes_of
-from deepspark_ops.evaluate.parts.part_scores import Scored, score_range
+from deepspark_ops.evaluate.part_scores import Scored, score_range
 from deepspark_ops.evaluate.per_sample.each_batch import rows_folder, write_rows
 from deepspark_ops.evaluate.per_sample.properties import check_properties, sample_groups
 from deepspark_ops.evaluate.report import render_report

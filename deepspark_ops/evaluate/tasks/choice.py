@@ -311,12 +311,9 @@ def _as_wished(net: NetSpec, wish: TaskWish, candidates: Sequence[ChosenTask]) -
         and (wish.target is None or wish.outputs or wish.target == task.target)
     ]
     if matching:
-        chosen = matching[0]
-        return (
-            _checked(net, replace(chosen, target=wish.target, is_target_fed=wish.target in net.inputs))
-            if (wish.target is not None)
-            else chosen
-        )
+        if wish.target is None:
+            return matching[0]
+        return _checked(net, replace(matching[0], target=wish.target, is_target_fed=wish.target in net.inputs))
     if wish.task == "auto" or not wish.outputs:
         shown_tasks = "; ".join(task.text() for task in candidates) or "nothing"
         option = f"output_blob={','.join(wish.outputs)}" if wish.outputs else f"target_blob={wish.target}"
@@ -447,10 +444,7 @@ def _target_fits(net: NetSpec, chosen: ChosenTask, target: str) -> bool:
 
 def _ignored(layer: LayerSpec) -> int | None:
     """Return the ``ignore_label`` of a layer."""
-    if layer.type == "Accuracy":
-        option = layer.message.accuracy_param
-        return option.ignore_label if option.HasField("ignore_label") else None
-    parameter = layer.message.loss_param
+    parameter = layer.message.accuracy_param if layer.type == "Accuracy" else layer.message.loss_param
     return parameter.ignore_label if parameter.HasField("ignore_label") else None
 
 

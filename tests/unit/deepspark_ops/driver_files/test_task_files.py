@@ -12,7 +12,7 @@ import pytest
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.driver_files.task_files import TaskFiles, files_for_tasks
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.parts.part_scores import PartConfig, config_on_host
+from deepspark_ops.evaluate.part_scores import PartConfig, config_on_host
 from deepspark_ops.stores.staging import Staging
 from deepspark_ops.stores.store_path import data_path, on_driver, use_driver_store
 from deepspark_ops.stores.writing import write_text

@@ -1,6 +1,6 @@
 from itertools import product
 
-from deepspark_ops.evaluate.parts.part_scores import part_bounds
+from deepspark_ops.evaluate.part_scores import part_bounds
 
 
 def test_parts_hold_every_sample_once_and_begin_with_a_batch():

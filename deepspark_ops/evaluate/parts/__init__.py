@@ -1,1 +1,0 @@
-"""Scores parts of the samples in several processes, and merges the results."""
