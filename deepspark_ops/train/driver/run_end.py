@@ -70,8 +70,9 @@ def _other_inputs(paths: RunPaths, earlier: Mapping[Path, bytes]) -> list[str]:
 
     if field(earlier, paths.config, "run_dir") != field(now, paths.config, "run_dir"):
         return []
+    old, new = (str(field(files, paths.dataset, "dataset")).encode() for files in (earlier, now))
     prototxts = {path for path in (*earlier, *now) if path.suffix == ".prototxt"}
-    changed = {path for path in prototxts if earlier.get(path) != now.get(path)}
+    changed = {path for path in prototxts if earlier.get(path, b"").replace(old, new) != now.get(path)}
     has_other_data = field(earlier, paths.dataset, "train_digest") != field(now, paths.dataset, "train_digest")
     differs = {"solver": paths.solver in changed, "net": bool(changed - {paths.solver}), "dataset": has_other_data}
     return [name for name, is_other in differs.items() if is_other]

@@ -7,6 +7,7 @@ directory. ``load_run`` builds the nets from the folder. ``plan_start`` decides 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -51,6 +52,8 @@ from deepspark_ops.train.setup.run_dataset import (
 from deepspark_ops.train.setup.side_outputs import check_side_outputs
 from deepspark_ops.train.setup.staged_reading import notes_on_staging
 from deepspark_ops.train.setup.strategy_plan import plan_strategy, with_strategy
+
+_LOG = logging.getLogger(__name__)
 
 DEFAULT_SEED = 1
 """Seed for a solver without random_seed: Caffe draws a seed then, and no retry could repeat the run."""
@@ -98,7 +101,14 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
         notes.append(f"the solver has no random_seed: {DEFAULT_SEED} is used, so that a rerun repeats the run")
     notes += solver_notes(loaded.spec, net_asks_for_debug=loaded.train_net.debug_info)
     paths = RunPaths(config.run_dir)
-    config = with_its_version(config, paths)
+    newest, config = config.dataset, with_its_version(config, paths)
+    if config.dataset != newest:
+        _LOG.warning(
+            "dataset=%s: has changed since this run began; the run keeps the data of its beginning, %s; to train with"
+            " the new data, give another run_dir",
+            newest,
+            config.dataset,
+        )
     stamp_use(config.dataset)
     sources = SourceResolver(config.dataset, config.solver, paths.root / "sources")
     written = solver_nets(loaded, config.solver)

@@ -22,12 +22,13 @@ from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.local_exchange import LocalLink
 from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
-from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.train.data.batches import LeasedBatches
 from deepspark_ops.train.data.sample_cache import SampleCache
 from deepspark_ops.train.driver.run_end import is_done
 from deepspark_ops.train.setup.folder_guard import prepared_files
+from deepspark_ops.train.setup.run_dataset import noted_digest
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.start import plan_start
 from tests.integration.small_run import make_dataset
@@ -256,6 +257,14 @@ def test_a_finished_run_names_other_inputs_and_keeps_its_record_of_the_training(
         "this run has trained with another solver and another dataset: nothing is trained now, and its folder stays as"
         " it was; to train, give another run_dir or remove the folder"
     )
+    kept = DatasetPaths(dataset).version(noted_digest(RunPaths(config.run_dir)) or "")
+    shutil.copytree(dataset, tmp_path / "kept")
+    shutil.move(tmp_path / "kept", kept)  # as ingestion keeps a version
+    make_dataset(dataset, n_train=128)
+    caplog.clear()
+    train_in_processes(config)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith(f"dataset={dataset}: has changed since this run began; the run keeps the data of")
 
 
 def test_a_run_that_diverges_fails_with_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
