@@ -213,6 +213,9 @@ class StageConfig(BaseModel):
         return frozenset()
 
 
+_SHOWN: Final = 300
+"""Most characters of a refused value in a message."""
+
 Config = TypeVar("Config", bound=StageConfig)
 
 
@@ -250,10 +253,16 @@ def _error_lines(model: type[StageConfig], problems: Sequence[Any]) -> list[str]
         if problem["type"] == "missing" and len(problem["loc"]) == 1:
             finding = f"must be given: {model.model_fields[name].description}"
         allowed_fields = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-        value = "" if problem["type"] == "missing" else f"={problem['input']!r}"
+        value = "" if problem["type"] == "missing" else f"={_shown(problem['input'])}"
         start = f"{name}{value}: " if name else ""
         findings.setdefault(start, []).append(finding + allowed_fields)
     return [start + _alternatives(list(dict.fromkeys(field_findings))) for start, field_findings in findings.items()]
+
+
+def _shown(value: Any) -> str:
+    """Return a refused value in one line; a long one, such as a table of pandas, is cut."""
+    text = " ".join(repr(value).split()) if not isinstance(value, str) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _in_own_words(model: type[StageConfig], problems: Sequence[Any]) -> list[Any]:

@@ -78,6 +78,8 @@ class Bundle(LocalFolder):
         with tempfile.TemporaryDirectory(prefix="deepspark-") as scratch, mistakes_as_config_errors():
             output = Path(scratch, "answers.parquet")
             values = {**prediction_input(images, Path(scratch)), **options}
+            if options.get("confined") and "allowed_root" not in options:
+                values.pop("allowed_root", None)
             config = config_from_call(PredictConfig, {"bundle": self.folder, "output": output, **values})
             return Predictions(stages.answer_inputs(config, is_shown=progress)).frame()
 

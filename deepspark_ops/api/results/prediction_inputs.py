@@ -82,7 +82,8 @@ def _png(picture: npt.NDArray[np.uint8]) -> bytes:
 def _written(frame: Any, scratch: Path) -> dict[str, Any]:
     path = scratch / "inputs.parquet"
     frame.to_parquet(path, index=False)
-    return {"input": path, "input_format": "parquet"}
+    # The caller holds the paths of images, so images may lie anywhere.
+    return {"input": path, "input_format": "parquet", "allowed_root": "/"}
 
 
 def _shown(images: Any) -> str:

@@ -75,7 +75,11 @@ def test_every_stage_returns_what_it_wrote(root: Path, dataset: ds.Dataset, run:
 
 
 def test_predictions_of_arrays_files_and_frames_agree(
-    root: Path, dataset: ds.Dataset, bundle: ds.Bundle, monkeypatch: pytest.MonkeyPatch
+    root: Path,
+    dataset: ds.Dataset,
+    bundle: ds.Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     import pandas
 
@@ -95,6 +99,9 @@ def test_predictions_of_arrays_files_and_frames_agree(
         files.append(root / f"{at}.png")
         cv2.imwrite(str(files[-1]), image[..., ::-1] if image.ndim == 3 else image)
     of_files = bundle.predict(files, max_pixel=255, progress=False)
+    assert "outside of the allowed folders" not in caplog.text, "the caller names the files"
+    with pytest.raises(ds.ConfigError, match="outside of the allowed folders"):
+        bundle.predict(pandas.DataFrame({"path": map(str, files)}), confined=True, progress=False)
     assert of_files.id.tolist() == [str(file) for file in files]
     assert np.array_equal(np.stack(of_files.scores), np.stack(answers.scores))
     frame = pandas.DataFrame({"picture": [file.read_bytes() for file in files], "other": 1})

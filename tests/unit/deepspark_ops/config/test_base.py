@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 import traceback
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ def test_the_traceback_of_a_wrong_value_is_of_our_error_alone() -> None:
     with pytest.raises(ConfigError, match=r"^n_workers=0: must be a whole number") as refusal:
         parse_config(TrainConfig, {"solver": "s.prototxt", "run_dir": "r", "n_workers": 0})
     assert "ValidationError" not in "".join(traceback.format_exception(refusal.value))
+    with pytest.raises(ConfigError) as refusal:
+        parse_config(TrainConfig, {"solver": ["row\n"] * 10_000, "run_dir": "r"})
+    assert re.match(r"solver=\['row.n', .{280,300}\.\.\.: ", str(refusal.value))
+    assert len(str(refusal.value)) < 500
 
 
 def test_local_paths_are_absolute_by_a_home_or_a_file_address(monkeypatch: pytest.MonkeyPatch) -> None:
