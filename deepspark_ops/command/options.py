@@ -78,14 +78,17 @@ class StageCommand(typer.core.TyperCommand):
         arguments = [str(param.name) for param in self.params if param.param_type_name == "argument"]
         option_names = {name for param in self.params for name in param.opts if param.param_type_name == "option"}
         written = {arg.partition("=")[0] for arg in args if arg.startswith("-")}
+        hints = []
         for option in sorted(written - option_names):
             field = option.lstrip("-").replace("-", "_")
             field = _CAFFE_NAMES.get(field, field)
             name = f"--{field.replace('_', '-')}"
             if field in arguments:
-                ctx.fail(f"{option} is no option: write {ctx.command_path} {' '.join(arguments).upper()}")
-            if name in option_names:
-                ctx.fail(f"{option} is no option: write {name}")
+                hints.append(f"{option} is no option: write {ctx.command_path} {' '.join(arguments).upper()}")
+            elif name in option_names:
+                hints.append(f"{option} is no option: write {name}")
+        if hints:
+            ctx.fail("\n".join(hints))
         return super().parse_args(ctx, args)
 
 

@@ -143,6 +143,8 @@ def test_the_error_for_a_wrong_format_lists_all() -> None:
         (["train", "s", "-weights", "w"], "-weights is no option: write --weights"),
         (["train", "s", "--snapshot=s.solverstate"], "--snapshot is no option: write --resume"),
         (["train", "s", "-gpu", "0"], "-gpu is no option: write --devices"),
+        (["test", "-weights", "w", "-model", "n"], "-weights is no option: write --weights"),
+        (["test", "-weights", "w", "-model", "n"], "-model is no option: write deepspark test NET"),
         (["device_query", "-gpu", "0"], "device_query is Caffe's: write deepspark doctor"),
         (
             ["compute_image_mean", "a", "b"],
