@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.net.batch_size import BuildNet, net_of_any_batch
+from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph import tensorflow as tf
@@ -17,7 +18,6 @@ from caffe_import.tf_graph.builder import build_forward, initial_layer_state
 from caffe_import.tf_graph.fixed_weights import large_values_kept_by
 from deepspark_ops.export.served_input import Serve, ServedInput
 from deepspark_ops.export.served_output import CLASSES, ServedOutput
-from deepspark_ops.export.tf_request_check import checked_request
 from deepspark_ops.shards.table_columns import TableColumns
 
 SIGNATURE = "serving_default"
@@ -26,6 +26,7 @@ Params = Sequence[tf.Tensor | Vector]
 _NO_SEED = (0, 0)
 _TRIAL_SAMPLES = 3
 _TRIAL_TOLERANCE = 1e-4
+_MAX_SHOWN_AXES = 16
 
 
 class ServedModel(tf.Module):  # type: ignore[misc]
@@ -153,7 +154,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
 
     def _serve(self, *arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         checked = [
-            checked_request(argument, served.name, served.shape)
+            _checked_request(argument, served.name, served.shape)
             for argument, served in zip(arguments, self._inputs, strict=True)
         ]
         with large_values_kept_by(self._kernel):
@@ -241,6 +242,41 @@ def _in_units(values: tf.Tensor, unit: int) -> tf.Tensor:
         n_missing = -tf.shape(values)[0] % unit
         values = tf.concat([values, tf.repeat(values[-1:], n_missing, axis=0)], axis=0)
     return tf.reshape(values, (-1, unit, *values.shape[1:]))
+
+
+def _checked_request(values: tf.Tensor, name: str, shape: Shape) -> tf.Tensor:
+    """Return a request's argument after a check of its shape.
+
+    TensorFlow compares a request's dtype with the signature, but not the shape: a kernel compiled for another shape
+    then ends the whole serving process.
+
+    Args:
+        values: The argument, batch axis first.
+        name: Name of the argument, for the message.
+        shape: Allowed extents after the batch axis; -1 allows any extent except 0.
+
+    Returns:
+        The same values. For another rank or extent, or a batch of 0 samples, running the operation raises
+        ``InvalidArgumentError`` with the argument's name, the shape of the request and the allowed shape.
+    """
+    # Later operations rely on a shape that the signature declares; a placeholder of unknown shape hides the shape.
+    untyped_values = tf.raw_ops.PlaceholderWithDefault(input=values, shape=tf.TensorShape(None))
+    request_shape = tf.shape(untyped_values)
+    allowed_shape = tf.constant([-1, *shape], tf.int32)
+    rank = len(shape) + 1
+    extents = tf.concat([request_shape, tf.zeros([rank], tf.int32)], 0)[:rank]
+    fits = tf.where(allowed_shape < 0, extents > 0, extents == allowed_shape)
+    is_good = tf.logical_and(tf.size(request_shape) == rank, tf.reduce_all(fits))
+    allowed = ", ".join(["N", *(str(extent) if extent >= 0 else "any" for extent in shape)])
+    message_parts = [
+        f'input "{name}": the request has shape',
+        request_shape,
+        f"allowed: ({allowed}) with N of at least 1",
+    ]
+    with tf.control_dependencies([tf.debugging.Assert(is_good, message_parts, summarize=_MAX_SHOWN_AXES)]):
+        return tf.ensure_shape(
+            tf.identity(untyped_values), [None, *(extent if extent >= 0 else None for extent in shape)]
+        )
 
 
 def _standardized(values: tf.Tensor, table: TableColumns) -> tf.Tensor:
