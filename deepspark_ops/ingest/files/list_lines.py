@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from caffe_import.data.image_source import BadLine, parse_image_list
 from deepspark_ops.ingest.files.image_files import is_image_name
+from deepspark_ops.ingest.files.table_files import SEPARATORS
 
 _WHOLE_NUMBER = re.compile(r"[-+]?\d{1,18}")
 PATH_WORDS = frozenset("path file filename file_name filepath image image_path name".split())
@@ -72,7 +73,7 @@ def split_lines(text: str) -> ListLines:
 
 
 def split_table(text: str, image: str, label: str, split: str | None = None) -> ListLines | None:
-    r"""Return paths and labels of a CSV table with a header line; None if a column is missing.
+    r"""Return paths and labels of a CSV table with a header line, of any separator; None if a column is missing.
 
     The optional column ``split`` has the split of each line.
 
@@ -80,10 +81,13 @@ def split_table(text: str, image: str, label: str, split: str | None = None) -> 
         >>> split_table("id,path,label\n1,a.jpg,cat\n", "path", "label").labels
         ('cat',)
     """
-    rows = csv.reader(text.splitlines(), skipinitialspace=True)
-    header = next(rows, [])
     columns = [image, label] if split is None else [image, label, split]
-    if not set(columns) <= set(header):
+    for separator in SEPARATORS:
+        rows = csv.reader(text.splitlines(), skipinitialspace=True, delimiter=separator)
+        header = next(rows, [])
+        if set(columns) <= set(header):
+            break
+    else:
         return None
     column_indices = [header.index(name) for name in columns]
     lines: list[BadLine] = []

@@ -145,6 +145,8 @@ def _hint(lines: ListLines) -> str:
     texts = [text.lower() for _, text, _ in lines.bad]
     if texts and all(text.endswith((".h5", ".hdf5")) for text in texts):
         return "; it looks like Caffe's list of HDF5 files, which source_format=hdf5 reads"
+    if texts and any(all(separator in text for text in texts) for separator in (";", "|")):
+        return "; it looks like a table: name its columns with image_column and label_column"
     if texts and all(is_image_name(text) for text in texts):
         return (
             "; it names images without labels: after each path and a blank or comma stands a number or a class's name"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deepspark_ops.ingest.files.list_lines import split_lines, table_columns
+from deepspark_ops.ingest.files.list_lines import split_lines, split_table, table_columns
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
@@ -46,6 +46,16 @@ def test_bad_lines_say_what_they_lack():
 
 def test_paths_alone_are_no_list_of_names():
     assert pairs("my cat.jpg\nmy dog.jpg\n") == pairs("a.jpg\nb.jpg\n") == pairs("") == []
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_a_table_has_any_separator(separator):
+    rows = [["set", "file", "kind"], ["train", "my 1,5.jpg", "cat"], ["test", "b.jpg", "dog"]]
+    rows[1][1] = '"my 1,5.jpg"'
+    lines = split_table("\n".join(map(separator.join, rows)), "file", "kind", "set")
+    assert (lines.paths, lines.labels) == (("my 1,5.jpg", "b.jpg"), ("cat", "dog"))
+    assert (lines.splits, lines.bad) == (("train", "test"), ())
+    assert split_table("\n".join(map(separator.join, rows)), "file", "species") is None
 
 
 def test_a_table_has_more_columns_in_every_line():

@@ -192,6 +192,7 @@ def test_a_table_asks_for_its_columns_and_is_read_by_them(tmp_path):
             "a.jpg 0 1\nb.jpg 1 1\n",
             'lines hold several labels, e.g. "a.jpg 0 1", an image list has one',
         ),
+        ("file;kind\na.jpg;x\n", "it looks like a table: name its columns with image_column and label_column"),
         ("a.jpg 0.5\nb.jpg 1.25\n", "labels are numbers such as 0.5, neither classes counted from 0 nor their names"),
     ],
 )
