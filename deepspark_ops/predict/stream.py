@@ -170,7 +170,7 @@ def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]
         else:
             usable_values = iter(answered[name])
             rows[name] = [None if sample.values is None else next(usable_values) for sample in chunk]
-    rows["id"] = [sample.id.encode("utf-8", "replace").decode() for sample in chunk]
+    rows["id"] = [sample.id for sample in chunk]
     rows["error"] = [sample.error or None for sample in chunk]
     return rows
 

@@ -61,7 +61,11 @@ def arrow_column(values: Any, of_type: pa.DataType) -> pa.Array:
         return values
     if isinstance(values, np.ndarray) and values.ndim > 1:
         return vectors(values).cast(of_type)
-    return pa.array(values, of_type)
+    try:
+        return pa.array(values, of_type)
+    except UnicodeEncodeError:  # names of files in another encoding: their bytes that are no UTF-8 become "?"
+        texts = [None if text is None else str(text).encode("utf-8", "replace").decode() for text in values]
+        return pa.array(texts, of_type)
 
 
 def vectors(values: npt.NDArray[Any]) -> pa.Array:

@@ -19,7 +19,7 @@ def test_answers_stand_in_the_rows_of_their_inputs():
     rows = answer_chunk(
         CHUNK, lambda samples: {"doubled": [2 * float(values[0]) for (values,) in samples]}, ["doubled"]
     )
-    assert rows == {"doubled": [2.0, None, 6.0], "id": ["a", "b", "c?"], "error": [None, "damaged", None]}
+    assert rows == {"doubled": [2.0, None, 6.0], "id": ["a", "b", "c\udce9"], "error": [None, "damaged", None]}
 
 
 def test_a_chunk_without_anything_usable_is_not_computed():

@@ -48,5 +48,6 @@ def test_columns_of_all_kinds_of_values():
     assert arrow_column(np.float64([[1, 2], [3, 4]]), numbers).to_pylist() == [[1, 2], [3, 4]]
     assert arrow_column([np.float32([1]), None], numbers).to_pylist() == [[1], None]
     assert arrow_column(np.int64([1, 2]), pa.int64()).to_pylist() == [1, 2]
+    assert arrow_column(["é", None, "c\udce9"], pa.string()).to_pylist() == ["é", None, "c?"]
     assert arrow_column(pa.array([None, 2]), pa.int64()).to_pylist() == [None, 2]
     assert arrow_column(np.int64([[1], [2]]), pa.list_(pa.int64())).type == pa.list_(pa.int64())
