@@ -120,7 +120,8 @@ def file_trouble(error: OSError) -> tuple[int, str] | None:
     if isinstance(error, RefusedFileError):
         return USER_MISTAKE, f"{where}: {error.strerror}; give another file"
     if error.errno in _NO_ROOM:
-        return FAILED, f"{where}: {error.strerror}; make room there, or give a folder on another disk, and run it again"
+        full = error.filename2 or where  # a copy names its source first
+        return FAILED, f"{full}: {error.strerror}; make room there, or give a folder on another disk, and run it again"
     if is_in_store:
         return FAILED, f"{where}: {error.strerror}; look at the address, the network and the store, and run it again"
     return None

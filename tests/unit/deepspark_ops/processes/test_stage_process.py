@@ -61,6 +61,12 @@ def test_full_disk_may_be_tried_again() -> None:
     assert file_trouble(OSError(errno.ECONNRESET, "Connection reset by peer")) is None
 
 
+def test_a_copy_without_room_names_the_copy() -> None:
+    trouble = file_trouble(OSError(errno.ENOSPC, "No space left on device", "source.h5", None, "full/copy.h5"))
+    assert trouble is not None
+    assert trouble[1].startswith("full/copy.h5: No space left on device; make room there")
+
+
 @pytest.mark.parametrize(("error", "code"), [(ConfigError("x"), 2), (TrainingFailed("x"), 1), (StageFailed("x", 2), 2)])
 def test_exit_code_tells_whether_the_user_must_act(
     error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
