@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from airflow.sdk import Asset, BaseOperator
 
@@ -40,6 +40,8 @@ from deepspark_ops.registry.production import production_weights
 from deepspark_ops.run_label.label import label_run
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
+
+_NO_SOURCE: Final = "no source: DEEPSPARK_RETRAIN_DEFAULTS names none"
 
 
 class DeepSparkCheckOperator(ModelArguments, BaseOperator):
@@ -143,7 +145,10 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
         sources = {event.source for event in events}
         source = named_source(self.values())
         if sources and self.places.place_of(source) not in {self.places.place_of(other) for other in sources}:
-            skip(context, f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {source}")
+            skip(
+                context,
+                f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {source or _NO_SOURCE}",
+            )
 
     def _decided(self, run: StageRun) -> dict[str, Any]:
         """Return what pages about the run need of what was decided."""

@@ -207,11 +207,11 @@ class DeepSparkDecideOperator(ModelArguments, BaseOperator):
             path = write_decision(run, decision)
             tell_report(run, promotes=decision.promotes, reason=decision.reason)
             context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
-            self.log.info("%s", decision.reason)
             if not decision.promotes:
                 note_rejected(config, decision, author_of(context), run.run_dir)
                 notify(context, "kept", decision.reason)
                 raise AirflowSkipException(decision.reason)
+            self.log.info("%s", decision.reason)
         return {**run.to_xcom(), "decision": str(path), "digest": file_digest(path)}
 
     def _decide(self, run: StageRun, config: PromoteConfig) -> Decision:

@@ -211,6 +211,9 @@ def ends_plainly(execute: _Execute) -> _Execute:
                     with airflow_errors():
                         stack.enter_context(self.store_access())
                 output = execute(self, context, **more)
+        except AirflowSkipException as reason:
+            self.log.info("%s", reason)  # Airflow folds its own line
+            raise
         except AirflowException as error:
             raise plain_end(self, context, error) from None
         self.output_of_task = output if isinstance(output, Mapping) else {}

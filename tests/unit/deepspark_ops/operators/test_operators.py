@@ -506,6 +506,16 @@ def test_a_retraining_on_a_query_hears_of_the_dataset_of_its_query_alone(
         execute(operator, context(dag, events=events_of(DATASET, "list.txt")))
 
 
+def test_the_reason_of_a_skip_is_a_line_of_the_log(
+    locations: Places, dag: DAG, checked: list[StageConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    operator = operator_of(DeepSparkCheckOperator, dag, locations, dataset_asset=DATASET, source=None)
+    with pytest.raises(AirflowSkipException) as skip:
+        execute(operator, context(dag, events=events_of(DATASET, "list.txt")))
+    assert "this DAG retrains on no source: DEEPSPARK_RETRAIN_DEFAULTS names none" in str(skip.value)
+    assert str(skip.value) in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_a_dataset_that_an_ingestion_without_the_asset_made_and_a_training_used_is_announced(
     ingestion: Ingestion,
 ) -> None:
