@@ -1,4 +1,4 @@
-"""Outcome of a run for the model in production, from the run's files: promoted, kept out, or rejected by a person."""
+"""Outcome of a run for the model in production, from the run's files: promoted, kept out, rejected, or no training."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from deepspark_ops.run_view.stage_status import StageStatus
 PROMOTED: Final = "promoted"
 BY_HAND: Final = "promoted by hand"
 REJECTED: Final = "rejected"
+NOTHING: Final = "nothing trained"
 _ANSWERS: Final = {"refused": REJECTED, "nobody": "nobody approved"}
 _PROMOTES: Final = "promote"
 """Task whose end puts the model into production."""
+_SKIPPING: Final = ("check", "ingest")
+"""Tasks that skip a training without a reason to train."""
 
 
 def outcome_of(decision: Mapping[str, Any], statuses: Mapping[str, StageStatus]) -> str | None:
-    """Return the outcome in words; None without a decision, or before the promotion.
+    """Return the outcome in words; None before a decision, or before the promotion.
 
     Args:
         decision: Content of ``decision.json``, of any version; empty without the file.
@@ -28,6 +31,8 @@ def outcome_of(decision: Mapping[str, Any], statuses: Mapping[str, StageStatus])
         >>> outcome_of({"promotes": False, "approval": None}, {}), outcome_of({}, {})
         ('kept production', None)
     """
+    if any(name in statuses and statuses[name].status == "skipped" for name in _SKIPPING):
+        return NOTHING
     if "promotes" not in decision:
         return None
     approval = decision.get("approval")

@@ -49,6 +49,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pages_client(tmp_path_factory.mktemp("home")) as client:
         events = [*RUN, *watched_events(), stage("finished", 1000, 1100.0, images_per_s=812.5)]
         (client.home / "runs" / "deepspark_train" / "run-a" / "events.jsonl").write_bytes(lines(events))
+        one_test = [event for event in RUN if event.kind != "evaluation" or event.clock == 0]
+        (client.home / "runs" / "deepspark_train" / "run-b" / "events.jsonl").write_bytes(lines(one_test))
         outer = FastAPI()
         outer.mount("/deepspark", client.app)
         with serving(outer) as address:
@@ -60,6 +62,13 @@ def opened() -> Iterator[Page]:
     with browser_page() as page:
         page.resize(1300, 1000)
         yield page
+
+
+def test_a_single_test_has_an_axis_from_0_to_100_percent(page: Page, site: str) -> None:
+    page.goto(site + TRAINING.replace("run-a", "run-b"))
+    accuracy = "[...document.querySelectorAll('#charts .plot')].find(plot => plot.layout?.yaxis?.tickformat === '.2~%')"
+    page.wait_until(f"{accuracy}?.querySelector('.plot-container')")
+    assert page.evaluate(f"{accuracy}.layout.yaxis.range") == [0, 1]
 
 
 def test_axis_smoothing_scale_and_zoom_are_in_the_address(page: Page, site: str) -> None:

@@ -200,7 +200,8 @@
   function yAxis(chart) {
     const isLoss = chart.name === "loss" || chart.name === "test_loss";
     const isLog = isLoss && controls.elements.log.checked;
-    const isFullShare = chart.unit === "share" && chart.name !== "test_accuracy"; // a host that is 99.9 % or 100 % busy looks the same
+    const isPoint = linesOf(chart.name).every((line) => line.value.length < 2); // around it Plotly's axis begins below 0 %
+    const isFullShare = chart.unit === "share" && (chart.name !== "test_accuracy" || isPoint); // a host that is 99.9 % or 100 % busy looks the same
     const fit = fitting(chart, isLog);
     return {
       gridcolor: css("--rule"), zeroline: false, fixedrange: true, type: isLog ? "log" : "linear",

@@ -72,3 +72,10 @@ def test_a_changed_label_makes_the_index_stale(tmp_path):
 def test_outcome_is_the_persons_answer_else_the_gates_and_a_promotion_once_it_is_done(decision, promote, outcome):
     statuses = {"promote": StageStatus("promote", promote, 0.0, 1.0)} if promote else {}
     assert outcome_of(decision, statuses) == outcome
+
+
+@pytest.mark.parametrize(
+    ("stage", "outcome"), [("check", "nothing trained"), ("ingest", "nothing trained"), ("promote", None)]
+)
+def test_a_training_that_its_first_tasks_skip_has_an_outcome(stage: str, outcome: str | None) -> None:
+    assert outcome_of({}, {stage: StageStatus(stage, "skipped", 1.0, 2.0)}) == outcome
