@@ -159,7 +159,7 @@ class _Inspection:
             self._note("warning", f"solver: {note}")
         train = self._inspect_net(of_training)
         if train is not None:
-            self._check_training(train)
+            self._check_training(train, of_training)
         tests = []
         for index, of_test in enumerate(of_tests):
             tests.append(test := self._inspect_net(of_test))
@@ -297,9 +297,13 @@ class _Inspection:
                 f"0 to {manifest.n_classes - 1}; set num_output of the last layer to {manifest.n_classes}",
             )
 
-    def _check_training(self, net: NetSpec) -> None:
+    def _check_training(self, net: NetSpec, source: SolverNet) -> None:
         if not any(weight for layer in net.layers for weight in layer.loss_weights):
-            self._note("error", "train net: no layer has a loss, so there is nothing to train; add a loss layer")
+            names = {layer.name for layer in net.layers}
+            losses = [layer.name for layer in source.message.layer if layer.type.endswith("Loss") or layer.loss_weight]
+            left_out = ", ".join(f'"{loss}"' for loss in losses if loss not in names)
+            remedy = f"the rules of the solver's train_state leave out {left_out}" if left_out else "add a loss layer"
+            self._note("error", f"train net: no layer has a loss, so there is nothing to train; {remedy}")
         if not net.params.n_params:
             self._note("error", "train net: no layer has parameters, so there is nothing to train")
         spec = self._solver.spec
@@ -321,6 +325,14 @@ class _Inspection:
                 self._note("error", str(error))
                 return
             filled |= {layer for layer in owners if blobs.get(layer)}
+        hidden = set(list(owners)[:-1]) - filled  # the last layer learns from zeros
+        if zero := ", ".join(
+            f'"{layer.name}"' for layer in net.layers if layer.name in hidden and _starts_at_0(net, layer)
+        ):
+            remedy = 'give a weight_filler, such as { type: "xavier" }, or weights'
+            self._note(
+                "warning", f"train net: the weights of {zero} start at 0, so the net may learn nothing; {remedy}"
+            )
         fresh = ", ".join(f'"{layer}"' for layer in owners if layer not in filled)
         if files and fresh:
             names = ", ".join(str(path) for path in files)
@@ -338,6 +350,13 @@ class _Inspection:
                 f"{report.title} net: test_iter {test_iter} x batch_size {report.batch_size} = {scored:,} samples of "
                 f"{n_samples:,}; {how}",
             )
+
+
+def _starts_at_0(net: NetSpec, layer: LayerSpec) -> bool:
+    """Return whether a layer owns weights that are 0 when they are fresh: Caffe's default without a filler."""
+    weights = layer.definition.blobs[0]
+    is_owner = net.params.entry(layer.name, 0).layer == layer.name
+    return is_owner and len(weights.shape) > 1 and weights.filler.type == "constant" and weights.filler.value == 0
 
 
 def _is_fed(layer: caffe_pb2.LayerParameter) -> bool:

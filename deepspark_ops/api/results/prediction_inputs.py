@@ -20,6 +20,8 @@ from deepspark_ops.stores.store_path import DataPath, StorePath
 _ALLOWED: Final = (
     "allowed: a path or several, a DataFrame, pixels (n, H, W, 3) or (n, H, W) of uint8, or numbers (n, D) of floats"
 )
+_ANYWHERE: Final = {"allowed_root": "/"}
+"""The caller holds the paths of images, so images may lie anywhere."""
 
 
 def prediction_input(images: Any, scratch: Path) -> Mapping[str, Any]:
@@ -35,7 +37,7 @@ def prediction_input(images: Any, scratch: Path) -> Mapping[str, Any]:
     if isinstance(images, Samples):  # ingestion has scaled their pixels already
         return {**_array_input(images.images, scratch), "max_pixel": 255}
     if hasattr(images, "to_parquet") and hasattr(images, "columns"):
-        return _written(images, scratch)
+        return {**_written(images, scratch), **_ANYWHERE}
     if isinstance(images, list | tuple) and images:
         if all(isinstance(item, str | os.PathLike | StorePath) for item in images):
             return _path_input([absolute_path(item) for item in images], scratch)
@@ -47,7 +49,7 @@ def prediction_input(images: Any, scratch: Path) -> Mapping[str, Any]:
 def _path_input(paths: list[DataPath], scratch: Path) -> Mapping[str, Any]:
     texts = [str(path) for path in paths]
     options = _written(load_pandas("bundle.predict").DataFrame({"path": texts}), scratch)
-    return {**options, "image_column": "path", "id_column": "path"}
+    return {**options, **_ANYWHERE, "image_column": "path", "id_column": "path"}
 
 
 def _as_array(items: Any) -> npt.NDArray[Any]:
@@ -82,8 +84,7 @@ def _png(picture: npt.NDArray[np.uint8]) -> bytes:
 def _written(frame: Any, scratch: Path) -> dict[str, Any]:
     path = scratch / "inputs.parquet"
     frame.to_parquet(path, index=False)
-    # The caller holds the paths of images, so images may lie anywhere.
-    return {"input": path, "input_format": "parquet", "allowed_root": "/"}
+    return {"input": path, "input_format": "parquet"}
 
 
 def _shown(images: Any) -> str:

@@ -31,7 +31,7 @@ layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
 layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip" inner_product_param { num_output: 2 } }
 layer { name: "accuracy" type: "Accuracy" bottom: "ip" bottom: "label" top: "accuracy" include { phase: TEST } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
-"""
+""".replace("kernel_size: 3", 'kernel_size: 3 weight_filler { type: "xavier" }')
 SOLVER = """
 net: "net.prototxt" base_lr: 0.1 lr_policy: "multistep" gamma: 0.5 stepvalue: 30 stepvalue: 60 max_iter: 100
 iter_size: 2 test_iter: 2 test_interval: 10 snapshot_prefix: "tiny"
@@ -236,6 +236,20 @@ def test_bottoms_have_the_names_of_the_file(folder):
 def test_net_without_loss_cannot_be_trained(folder):
     (folder / "net.prototxt").write_text(NET[: NET.index('layer { name: "loss"')])
     assert "train net: no layer has a loss, so there is nothing to train; add a loss layer" in inspect(folder).errors
+
+
+def test_a_loss_that_the_rules_leave_out_is_named(folder):
+    staged = NET.replace('top: "loss" }', 'top: "loss" include { stage: "fine" } }')
+    (folder / "net.prototxt").write_text(staged)
+    (error,) = inspect(folder).errors
+    assert error.endswith('so there is nothing to train; the rules of the solver\'s train_state leave out "loss"')
+    assert not inspect(folder, overrides='train_state { stage: "fine" }').errors
+
+
+def test_hidden_weights_that_start_at_0_are_noted(folder):
+    (folder / "net.prototxt").write_text(NET.replace('weight_filler { type: "xavier" }', ""))
+    (problem,) = inspect(folder).problems
+    assert problem.finding.startswith('train net: the weights of "conv" start at 0, so the net may learn nothing; give')
 
 
 def test_solver_that_would_keep_nothing_is_refused(folder):
