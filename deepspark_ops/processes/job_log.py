@@ -71,7 +71,12 @@ class JobLog:
     """Reads a job's output line by line: levels, noise, the last error message.
 
     Not thread-safe: use a single reader.
+
+    Attributes:
+        is_ending: Whether the job was asked to end. Spark then reports the end of its own processes as errors.
     """
+
+    is_ending = False
 
     def __init__(self, on_line: LineHandler) -> None:
         """Pass every useful line to ``on_line``."""
@@ -84,7 +89,7 @@ class JobLog:
     def feed(self, raw: str) -> None:
         """Process a line, with or without the newline."""
         line = raw.rstrip()
-        if not line or _NOISE.match(line):
+        if not line or _NOISE.match(line) or (self.is_ending and _SPARK_LINE.fullmatch(line)):
             return
         if _JAVA_FRAME.fullmatch(line):  # thirty frames for every killed worker
             self._on_line(logging.DEBUG, line)

@@ -127,6 +127,7 @@ class StageSubmitHook(SparkSubmitHook):
         """End spark-submit after a SIGTERM; a training takes a snapshot if the snapshot is quick."""
         self._is_ended = True
         if self.runs_driver_here and self._submit_sp is not None and self._driver_file:
+            self._job_log.is_ending = True
             stop_driver(self._submit_sp, self._driver_file, patience_s=_STOP_S)
         super().on_kill()
 

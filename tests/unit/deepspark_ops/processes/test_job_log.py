@@ -81,3 +81,13 @@ def test_what_was_ended_on_purpose_is_not_a_failure_of_the_stage() -> None:
     error = stage_ended("train", -9)
     assert str(error) == "stage train was ended: its task received SIGTERM"
     assert not error.is_user_mistake
+
+
+def test_a_job_that_was_asked_to_end_shows_no_errors_of_spark() -> None:
+    lines, log = read_log("")
+    log.is_ending = True
+    log.feed(
+        "26/11/28 12:18:32 ERROR Executor: Exception in task 1.0 in stage 0.0 (TID 1): Python worker exited (crashed)"
+    )
+    log.feed("INFO: driver snapshot clock=5506")
+    assert lines == [(logging.INFO, "driver snapshot clock=5506")]
