@@ -15,7 +15,7 @@ from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.images.pixels import PixelRecipe
-from deepspark_ops.ingest.plan import DatasetPlan, Encoding, RecordIndex, count_classes, plan_dataset
+from deepspark_ops.ingest.plan import DatasetPlan, Encoding, count_classes, plan_dataset
 from deepspark_ops.ingest.recipe import Recipe, own_sources, read_class_names
 from deepspark_ops.ingest.records import (
     Positions,
@@ -25,7 +25,7 @@ from deepspark_ops.ingest.records import (
     stamps_of,
     with_classes,
 )
-from deepspark_ops.ingest.selection.choice import limited
+from deepspark_ops.ingest.selection.choice import RecordIndex, limited
 from deepspark_ops.ingest.selection.image_records import ImageRecords
 from deepspark_ops.ingest.selection.row_hash import name_hashes
 from deepspark_ops.ingest.selection.splits import split_up

@@ -20,7 +20,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.recipe import Recipe
 from deepspark_ops.ingest.records import Positions, Rejection
-from deepspark_ops.ingest.selection.choice import Choice, Counts, choose
+from deepspark_ops.ingest.selection.choice import Choice, RecordIndex, choose
 from deepspark_ops.ingest.selection.records_of_split import Choosable, RecordsOfSplit
 from deepspark_ops.ingest.shard_assignment import least_shards, shard_bounds
 from deepspark_ops.ingest.shard_task import NewShard, ShardResult
@@ -35,28 +35,6 @@ from deepspark_ops.shards.table_columns import TableColumns
 _log = logging.getLogger(__name__)
 MAX_UNASKED_CLASSES = 1_000_000
 Task = TypeVar("Task", bound=NewShard)
-
-
-@dataclass(frozen=True)
-class RecordIndex(Generic[RecordsOfSplit]):
-    """The usable records of all sources, before a choice.
-
-    Attributes:
-        splits: Records of each split after ``limited``, in the order of ``SPLITS``.
-        counts: Counts of ``limited``.
-        n_before: Number of each split's records before any was left out by an option.
-        n_records, n_classes, class_names, rejected, n_rejected, findings: See ``DatasetPlan``.
-    """
-
-    splits: Mapping[SplitName, RecordsOfSplit]
-    counts: Counts
-    n_before: Mapping[SplitName, int]
-    n_records: int
-    n_classes: int
-    class_names: tuple[str, ...]
-    rejected: Mapping[SplitName, tuple[Rejection, ...]]
-    n_rejected: Mapping[SplitName, int] = field(default_factory=dict)
-    findings: Mapping[SplitName, Findings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -192,7 +170,7 @@ def plan_dataset(
         ConfigError: Options leave a split empty, or ask for too few shards.
         DataError: No usable record.
     """
-    choice = choose(config, index.splits, index.counts, index.n_before, index.rejected)
+    choice = choose(config, index)
     of_records = encoder(choice)
     base = of_records.fitting_base(base)
     changes: dict[SplitName, Change[Any]] = {}

@@ -25,8 +25,10 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final, Literal, NoReturn, TypeAlias, cast
 
@@ -40,6 +42,7 @@ _DRIVER_SCHEME: Final = "driver"
 _URL: Final = re.compile(rf"(?P<scheme>{'|'.join(STORE_SCHEMES)}):/{{2}}(?P<rest>.*)", re.S)
 _LOCAL_URL: Final = re.compile(r"file:(?://(?:localhost)?)?(?P<path>/.*)", re.S)
 _BUFFER_BYTES: Final = 2**18
+_LISTING_S: Final = 60
 
 
 class StorePath:
@@ -373,6 +376,24 @@ def paths_in(folder: DataPath, pattern: str = "*") -> list[DataPath]:
     """Return the paths in a folder with a name like ``pattern``, by name; OSError for a missing folder."""
     paths = [path for path in folder.iterdir() if fnmatchcase(path.name, pattern)]
     return sorted(paths, key=lambda path: path.name)
+
+
+def objects_below(folder: StorePath) -> Mapping[str, Entry]:
+    """Return path below the folder -> object, sorted; the listing is at most a minute old.
+
+    A million objects take a thousand requests.
+
+    Raises:
+        OSError: The store does not answer, or the folder does not exist.
+    """
+    with plain_errors(str(folder)):
+        store = folder.store()
+    return _listed(folder, store, int(time.monotonic() // _LISTING_S))
+
+
+@lru_cache(maxsize=8)
+def _listed(folder: StorePath, _store: Store, _minute: int) -> Mapping[str, Entry]:
+    return folder.entries(is_deep=True)
 
 
 def joined(folder: DataPath, name: str) -> DataPath:

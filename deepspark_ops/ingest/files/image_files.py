@@ -19,8 +19,7 @@ from caffe_import.file_access.regular_file import IMAGE_BYTES, regular_bytes, re
 from deepspark_ops.config.ingest import FileStamp
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.shards.manifest import sha256_of_file
-from deepspark_ops.stores.listing import objects_below
-from deepspark_ops.stores.store_path import DataPath, StorePath, joined
+from deepspark_ops.stores.store_path import DataPath, StorePath, joined, objects_below
 
 IMAGE_SUFFIXES = frozenset(
     ".jpg .jpeg .jpe .jp2 .png .bmp .dib .webp .tif .tiff .ppm .pgm .pbm .pnm .gif .avif .exr .hdr".split()

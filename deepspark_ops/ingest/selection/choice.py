@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
 import numpy as np
@@ -19,6 +19,28 @@ from deepspark_ops.shards.manifest import SplitName
 
 Counts = dict[SplitName, dict[str, int]]
 """Split -> why -> records that were left out, or taken once more."""
+
+
+@dataclass(frozen=True)
+class RecordIndex(Generic[RecordsOfSplit]):
+    """The usable records of all sources, before a choice.
+
+    Attributes:
+        splits: Records of each split after ``limited``, in the order of ``SPLITS``.
+        counts: Counts of ``limited``.
+        n_before: Number of each split's records before any was left out by an option.
+        n_records, n_classes, class_names, rejected, n_rejected, findings: See ``DatasetPlan``.
+    """
+
+    splits: Mapping[SplitName, RecordsOfSplit]
+    counts: Counts
+    n_before: Mapping[SplitName, int]
+    n_records: int
+    n_classes: int
+    class_names: tuple[str, ...]
+    rejected: Mapping[SplitName, tuple[Rejection, ...]]
+    n_rejected: Mapping[SplitName, int] = field(default_factory=dict)
+    findings: Mapping[SplitName, Findings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,32 +89,19 @@ def limited(
     return limited_records, counts
 
 
-def choose(
-    config: IngestConfig,
-    splits: Mapping[SplitName, RecordsOfSplit],
-    counts: Counts,
-    n_before: Mapping[SplitName, int],
-    rejected: Mapping[SplitName, tuple[Rejection, ...]],
-) -> Choice[RecordsOfSplit]:
+def choose(config: IngestConfig, index: RecordIndex[RecordsOfSplit]) -> Choice[RecordsOfSplit]:
     """Return the records of each split that are neither duplicates nor too many of their class.
-
-    Args:
-        config: What is asked for.
-        splits: Records that ``limited`` took, split by split, in the order of ``SPLITS``.
-        counts: Of ``limited``.
-        n_before: Records of each split before any was left out by wish.
-        rejected: Records that cannot be used, by source.
 
     Raises:
         ConfigError: Options leave a split empty.
         DataError: A source has no usable record.
     """
-    chosen, findings = dict(splits), dict[SplitName, Findings]()
+    chosen, findings, counts = dict(index.splits), dict[SplitName, Findings](), index.counts
     if config.deduplicate:
-        chosen, findings = without_duplicates(splits, across=config.deduplicate_across)
+        chosen, findings = without_duplicates(index.splits, across=config.deduplicate_across)
     for split, records in chosen.items():
         if not len(records):
-            raise _empty(config, split, records, n_before, rejected)
+            raise _empty(config, split, records, index)
     if config.balance != "none":
         train = chosen["train"]
         order = train.order()
@@ -118,14 +127,10 @@ def require_classes(config: IngestConfig, n_classes: int) -> None:
 
 
 def _empty(
-    config: IngestConfig,
-    split: SplitName,
-    records: RecordsOfSplit,
-    n_before: Mapping[SplitName, int],
-    rejected: Mapping[SplitName, tuple[Rejection, ...]],
+    config: IngestConfig, split: SplitName, records: RecordsOfSplit, index: RecordIndex[RecordsOfSplit]
 ) -> ConfigError | DataError:
     """Return why a split is left without a record, and what to do."""
-    unit = records.unit
+    unit, n_before = records.unit, index.n_before
     if n_before.get(split):
         wishes = ("limit", "deduplicate_across", "balance")
         options_text = ", ".join(f"{name}={value}" for name in wishes if (value := getattr(config, name)))
@@ -140,7 +145,9 @@ def _empty(
         return ConfigError(msg)
     sources = {"test": config.test_source, "validation": config.validation_source}
     if sources.get(split) is not None or not any(n for other, n in n_before.items() if sources.get(other) is None):
-        first = next((f"; first: {item.name}: {item.reason}" for items in rejected.values() for item in items), "")
+        first = next(
+            (f"; first: {item.name}: {item.reason}" for items in index.rejected.values() for item in items), ""
+        )
         return DataError(f"no usable {unit} is left for the {split} set{first}")
     option = "validation_fraction" if split == "validation" or config.test_source is not None else "test_fraction"
     return ConfigError(

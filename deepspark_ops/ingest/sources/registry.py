@@ -16,8 +16,7 @@ from deepspark_ops.ingest.files.image_files import file_stamp
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources import tables
 from deepspark_ops.ingest.sources.format import Format, Kind, Look
-from deepspark_ops.stores.listing import objects_below
-from deepspark_ops.stores.store_path import DataPath, StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath, objects_below
 
 _FILE_SYSTEM = re.compile(r"(?:^|/)(?P<scheme>s3n|gcs|wasbs?|dbfs|https?|ftp):/+(?P<rest>.*)")
 """A URL after its conversion to a path: one slash instead of two, perhaps after the working folder."""

@@ -24,31 +24,6 @@ _OPTIONS: Final = frozenset(
 )
 _CSV: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _JSON: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
-LooksLike = Callable[[Look], bool]
-
-
-def _begins_with(magic: bytes, *suffixes: str) -> LooksLike:
-    """Return a test of the first bytes of a file or of a folder's first data file."""
-
-    def looks_like(look: Look) -> bool:
-        if look.kind == "file":
-            return look.start.startswith(magic)
-        first = first_data_file(look.path, suffixes)
-        return first is not None and Look(first).start.startswith(magic)
-
-    return looks_like
-
-
-def _is_text(looks_like: LooksLike, suffixes: tuple[str, ...]) -> LooksLike:
-    """Return a test of a text or of a folder's first data file."""
-
-    def looks_like_text(look: Look) -> bool:
-        if look.kind != "folder":
-            return looks_like(look)
-        first = first_data_file(look.path, suffixes)
-        return first is not None and looks_like(Look(first))
-
-    return looks_like_text
 
 
 def _is_csv(look: Look) -> bool:
@@ -94,10 +69,18 @@ def _digest(name: SourceFormat, config: IngestConfig, source: DataPath) -> str:
     return hashlib.sha256(of_files.encode() + stamps).hexdigest() if stamps else of_files
 
 
-def _format(name: SourceFormat, looks_like: LooksLike) -> Format:
+def _format(name: SourceFormat, looks_like: Callable[[Look], bool], suffixes: tuple[str, ...]) -> Format:
+    """Return a format of files; of a folder, the first file with a suffix says the format."""
+
+    def look_of_file(look: Look) -> bool:
+        if look.kind == "file":
+            return looks_like(look)
+        first = first_data_file(look.path, suffixes)
+        return first is not None and looks_like(Look(first))
+
     return Format(
         kinds=frozenset({"file", "folder"}),
-        looks_like=looks_like,
+        looks_like=look_of_file,
         digest=partial(_digest, name),
         index=_index,
         options=_OPTIONS,
@@ -116,11 +99,11 @@ def _usual_test(source: DataPath) -> DataPath | None:
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "parquet": _format("parquet", _begins_with(b"PAR1", ".parquet", ".pq")),
-    "orc": _format("orc", _begins_with(b"ORC", ".orc")),
-    "avro": _format("avro", _begins_with(b"Obj\x01", ".avro")),
-    "json_lines": _format("json_lines", _is_text(_is_json_lines, _JSON)),
-    "csv": _format("csv", _is_text(_is_csv, _CSV)),
+    "parquet": _format("parquet", lambda look: look.start.startswith(b"PAR1"), (".parquet", ".pq")),
+    "orc": _format("orc", lambda look: look.start.startswith(b"ORC"), (".orc",)),
+    "avro": _format("avro", lambda look: look.start.startswith(b"Obj\x01"), (".avro",)),
+    "json_lines": _format("json_lines", _is_json_lines, _JSON),
+    "csv": _format("csv", _is_csv, _CSV),
     # Only Spark knows the table's content; the rows are digested after reading.
     "spark_table": Format(frozenset({"table"}), lambda look: look.kind == "table", lambda _, __: "", _index, _OPTIONS),
 }

@@ -16,10 +16,10 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import check_rejections
 from deepspark_ops.ingest.files.table_files import no_rows
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Findings
-from deepspark_ops.ingest.plan import DatasetPlan, Encoding, RecordIndex, plan_dataset
+from deepspark_ops.ingest.plan import DatasetPlan, Encoding, plan_dataset
 from deepspark_ops.ingest.recipe import Recipe
 from deepspark_ops.ingest.records import Positions, Rejection
-from deepspark_ops.ingest.selection.choice import Choice, Counts, limited, require_classes, takes_all
+from deepspark_ops.ingest.selection.choice import Choice, Counts, RecordIndex, limited, require_classes, takes_all
 from deepspark_ops.ingest.selection.duplicates import find_duplicates
 from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
 from deepspark_ops.ingest.tables.known_files import (

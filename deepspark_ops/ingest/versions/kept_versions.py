@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,6 @@ from caffe_import.file_access.regular_file import regular_text
 from caffe_import.file_access.whole_file import remove_unfinished
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.stored_shard import files_of, link_files
-from deepspark_ops.ingest.versions.unfinished_versions import remove_unfinished_versions
 from deepspark_ops.run_paths import DatasetPaths, sync_folder, write_text_whole, write_whole
 from deepspark_ops.shards.files.hdf5_shard import hdf5_list
 from deepspark_ops.shards.manifest import (
@@ -35,7 +35,13 @@ from deepspark_ops.stores.store_path import DataPath, StorePath
 from deepspark_ops.stores.writing import remove_tree
 
 HDF5_LIST_NAME: Final = "files.txt"
+ABANDONED_S: Final = 86_400.0
+"""Age of the last change of a folder that is no version.
+
+A store has no lock: another host may be writing the version.
+"""
 _BESIDE: Final = ("contact_sheet.zip", "report.html")
+_IN_VERSIONS: Final = re.compile(r"[0-9a-f]{12}|\..*\.tmp|\.[0-9a-f]{12}\.removed")
 _OF_INGESTION: Final = re.compile(
     r"(train|validation|test)-\d{5,}-[0-9a-f]{8}\..*"  # a shard, and what is beside it
     r"|(manifest|mean|rejected|warnings|files)-[0-9a-f]{12}\.(json|binaryproto|jsonl|npz)"
@@ -165,8 +171,32 @@ def remove_unnamed(dataset: DataPath) -> None:
             folder.rmdir()
     if not isinstance(dataset, StorePath):
         remove_unfinished(dataset)
-    remove_unfinished_versions(dataset)
+    _remove_unfinished_versions(dataset)
     _remove_copies_of_current(dataset)
+
+
+def _remove_unfinished_versions(dataset: DataPath) -> None:
+    """Remove folders in ``versions/`` that have no ``dataset.json`` and did not change for a day.
+
+    A process was killed while it wrote or removed a version.
+
+    Raises:
+        OSError: A store does not answer.
+    """
+    folder = DatasetPaths(dataset).versions
+    for path in folder.iterdir() if folder.is_dir() else ():
+        is_unfinished = path.name.startswith(".") or not is_dataset(path)
+        if _IN_VERSIONS.fullmatch(path.name) and is_unfinished and 0 < _last_change(path) < time.time() - ABANDONED_S:
+            remove_tree(path)
+
+
+def _last_change(folder: DataPath) -> float:
+    """Return the last change of an object or of a folder, seconds since the epoch; 0 if the store does not say."""
+    if isinstance(folder, StorePath):
+        return max((entry.changed_ns for entry in folder.entries(is_deep=True).values()), default=0) / 1e9
+    # Links of shards have the times of the shards.
+    folders: list[Path] = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    return max(path.stat().st_mtime for path in folders)
 
 
 def names_in_versions(dataset: DataPath) -> dict[SplitName, set[str]]:

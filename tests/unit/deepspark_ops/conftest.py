@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from deepspark_ops.stores import arrow_store, listing, staging
+from deepspark_ops.stores import arrow_store, staging, store_path
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def store(tmp_path, monkeypatch):
 
     monkeypatch.setattr(arrow_store.ArrowStore, "put", put_into_folder)
     monkeypatch.setattr(staging, "_in_use", staging.Staging(tmp_path / "staging"))
-    listing._listed.cache_clear()
+    store_path._listed.cache_clear()
     return root
 
 

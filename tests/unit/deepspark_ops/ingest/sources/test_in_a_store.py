@@ -15,7 +15,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.sources.registry import find_format, with_own_splits
 from deepspark_ops.shards.manifest import DatasetManifest
-from deepspark_ops.stores import listing
+from deepspark_ops.stores import store_path
 from deepspark_ops.stores.store_path import StorePath, data_path
 from tests.paths import FIXTURES
 from tests.reference.example_sources import EXAMPLE_SOURCES
@@ -172,14 +172,14 @@ def test_the_digest_changes_with_an_object(write, store, tmp_path):
     name = write(store / "bucket")
     config = IngestConfig(source=data_path(f"s3://bucket/{name}"), output=tmp_path / "out")
     old_digest = make_recipe(config).sha256
-    listing._listed.cache_clear()
+    store_path._listed.cache_clear()
     assert make_recipe(config).sha256 == old_digest
     named = store / "bucket" / name.partition("::")[0]
     is_alone = named.suffix in (".gz", ".zip")
     folder = named if named.is_dir() else named.parent
     changed = named if is_alone else max(folder.rglob("*.png"))
     os.utime(changed, ns=(5, 5))
-    listing._listed.cache_clear()
+    store_path._listed.cache_clear()
     assert make_recipe(config).sha256 != old_digest
 
 

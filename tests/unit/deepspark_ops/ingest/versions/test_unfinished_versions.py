@@ -8,8 +8,7 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.inspect.whole import verify_dataset
-from deepspark_ops.ingest.versions.kept_versions import kept_versions
-from deepspark_ops.ingest.versions.unfinished_versions import ABANDONED_S
+from deepspark_ops.ingest.versions.kept_versions import ABANDONED_S, kept_versions
 from deepspark_ops.stores.store_path import data_path
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images

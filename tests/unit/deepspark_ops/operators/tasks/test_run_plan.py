@@ -11,7 +11,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.tasks.run_plan import Places, ingest_digest, is_ingested, safe_run_id
 from deepspark_ops.shards.manifest import manifest_path
-from deepspark_ops.stores import listing
+from deepspark_ops.stores import store_path
 from deepspark_ops.stores.store import Entry
 from deepspark_ops.stores.store_path import StorePath, data_path
 from tests.reference.dataset_files import put_manifest_text
@@ -91,11 +91,11 @@ def test_digest_follows_the_objects_of_a_store(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(StorePath, "store", lambda _: Bucket())
     for source, key in (("s3://b/photos", "b/photos/dog/1.png"), ("s3://b/train.csv", "b/train.csv")):
-        listing._listed.cache_clear()
+        store_path._listed.cache_clear()
         old_digest = ingest_digest(ingest_config(data_path(source)))
         assert ingest_digest(ingest_config(data_path(source))) == old_digest
         bucket[key] += 1
-        listing._listed.cache_clear()  # a task of another run is another process
+        store_path._listed.cache_clear()  # a task of another run is another process
         assert ingest_digest(ingest_config(data_path(source))) != old_digest
 
 
