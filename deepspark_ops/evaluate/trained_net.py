@@ -19,7 +19,7 @@ from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
 from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
-from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
+from caffe_import.solver.loaded_solver import LoadedSolver
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.shared_options.batch_size import DEFAULT_BATCH_SIZE
@@ -35,6 +35,7 @@ from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.host_files.on_host import with_local_means
 from deepspark_ops.train.setup.run_dataset import with_its_version
+from deepspark_ops.train.setup.run_setup import load_run_solver
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def open_trained_net(
     use_staging(staging_of(config.staging_folder, config.staging_size))
     trusted = (config.solver.parent, config.dataset, dataset, run.root, staging().folder)
     limit_named_files(config.named_files, trusted, warn=lambda finding: None)  # the training has warned
-    solver = load_solver(run.solver)
+    solver = load_run_solver(run)
     message = _test_net(solver)
     dataset = dataset or config.dataset
     with_local_means([message], dataset)

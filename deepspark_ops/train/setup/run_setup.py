@@ -16,7 +16,7 @@ from pathlib import Path
 
 from caffe_import.devices.placement_file import format_placement
 from caffe_import.file_access.regular_file import regular_text
-from caffe_import.files.prototxt import format_message
+from caffe_import.files.prototxt import format_message, read_solver
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
@@ -178,11 +178,25 @@ def load_run(run_dir: Path, *, has_driver_files: bool = False) -> Run:
     config = with_visible_data(config, paths) if has_driver_files else with_its_version(config, paths)
     trusted = (*_own_folders(config), paths.root, staging().folder)
     limit_named_files(config.named_files, trusted, warn=lambda finding: None)  # ``prepare_run`` has warned
-    loaded = load_solver(paths.solver)
+    loaded = load_run_solver(paths)
     nets = solver_nets(loaded, paths.solver)
     messages = [net.message for net in nets]
     with_local_means(messages, config.dataset)
     return _build(config, paths, loaded, nets, messages, noted_stamps(config, paths))
+
+
+def load_run_solver(paths: RunPaths) -> LoadedSolver:
+    """Return the solver of a run's folder with the nets in the folder, also after a move or in a copy.
+
+    Raises:
+        PrototxtError, NetError, ForbiddenPathError: As ``load_solver``.
+    """
+    written = read_solver(paths.solver)
+    nets = caffe_pb2.SolverParameter(test_net=[str(paths.root / Path(net).name) for net in written.test_net])
+    for field in ("net", "train_net"):
+        if written.HasField(field):
+            setattr(nets, field, str(paths.root / Path(getattr(written, field)).name))
+    return load_solver(paths.solver, format_message(nets))
 
 
 def _build(

@@ -106,6 +106,15 @@ def test_another_split_reads_its_samples_with_the_test_transform(run, dataset, t
     assert metrics.loss == pytest.approx(slow_scores(rows, labels.tolist())["loss"], rel=1e-5)
 
 
+def test_a_moved_run_is_scored_and_exported_from_its_own_files(dataset, tmp_path):
+    run = make_run(tmp_path / "first", dataset[0], net=LINEAR, n_steps=1)
+    before = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "before")).metrics
+    moved = run.root.rename(tmp_path / "moved")
+    assert run_evaluate(EvaluateConfig(run_dir=moved)).metrics.loss == before.loss
+    bundle = write_bundle(ExportConfig(run_dir=moved, formats="caffe"), on_step=str)
+    assert bundle.folder.parent == moved
+
+
 def test_files_are_complete_and_bound_by_digests(run, tmp_path):
     evaluation = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "out", worst=5))
     names = ["metrics.json", "mistakes.zip", "report.html", "samples.h5", "samples.parquet"]
