@@ -282,7 +282,7 @@ def _images(
             StoredShard(
                 record,
                 read_records(records_path(folder / record.file)),
-                np.array(result.written_positions, np.int64),
+                result.written_positions,
                 folder,
                 config.shard_format,
             )

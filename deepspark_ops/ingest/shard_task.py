@@ -6,7 +6,6 @@ would try again, then bury the message in a Java stack.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,6 @@ from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.ingest.files.image_header import exif_orientation, has_alpha, more_than_8_bits, usual_frame
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.images.decoder_messages import DecoderMessages, decoder_messages
-from deepspark_ops.ingest.images.mean import PixelSums, Sums
 from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.images.record_blocks import RecordBlock, RecordBlocks
 from deepspark_ops.ingest.images.sample_notes import NotedSamples
@@ -32,7 +30,7 @@ from deepspark_ops.shards.files.hdf5_shard import write_hdf5_shard
 from deepspark_ops.shards.files.lmdb_shard import sample_key, write_lmdb_blocks
 from deepspark_ops.shards.files.shard_records import ShardRecords, records_path, write_records
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
-from deepspark_ops.shards.preprocessing import PixelRange, joint_range
+from deepspark_ops.shards.preprocessing import joint_range
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.stores.writing import local_output
 
@@ -122,30 +120,22 @@ class ShardResult:
         n_samples: Written; 0 means that no shard was written.
         n_bytes: Of the shard's file.
         sha256: Of the shard's file.
-        n_bytes_read: Of the records written, as read: compressed images or pixels.
         label_counts: (n_classes,) int64.
-        sums: Of the pixels, (C, H, W); none of a table, like all that follows but ``records_sha256`` and ``error``.
-        pixel_range: Of the pixels; None before a sample is written.
-        rejected: Records left out.
-        written_positions: (n_samples,) int64, position in the source of each sample written.
-        digests: (n_samples,) uint64, of each one's content as read, by which equal ones are found.
-        findings: What else there is to say of the records.
-        records_sha256: Of the file beside the shard that says what it was made of.
+        rejected: Images left out; none of a table, whose rows are checked before.
+        written_positions: (n_samples,) position in the source of each image written; empty for a table.
+        findings: Warnings and notes on images; none of a table.
+        records_sha256: Of the file beside the shard with facts of the shard's records or rows.
         error: Message for the user if the shard could not be written, else None.
     """
 
     task_number: int
     split: SplitName
     label_counts: npt.NDArray[np.int64]
-    sums: Sums = field(default_factory=lambda: np.zeros(0, np.int64))
-    pixel_range: PixelRange | None = None
     n_samples: int = 0
     n_bytes: int = 0
     sha256: str = ""
-    n_bytes_read: int = 0
     rejected: list[Rejection] = field(default_factory=list)
-    written_positions: array[int] = field(default_factory=lambda: array("q"))
-    digests: array[int] = field(default_factory=lambda: array("Q"))
+    written_positions: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
     findings: Findings = field(default_factory=Findings)
     records_sha256: str = ""
     error: str | None = None
@@ -158,18 +148,18 @@ _OPENCV_ERROR = 2
 
 def run_shard_task(task: ShardTask) -> ShardResult:
     """Write the shard of one task; a mistake of the user's comes back in ``error``."""
-    no_sums = PixelSums(task.shape, task.dtype).values()
-    result = ShardResult(task.number, task.split, np.zeros(task.n_classes, np.int64), no_sums)
+    result = ShardResult(task.number, task.split, np.zeros(task.n_classes, np.int64))
     # Tasks fill the cores already, and a damaged image is reported by us.
     cv2.setNumThreads(1)
     set_log_level = cv2.setLogLevel if hasattr(cv2, "setLogLevel") else cv2.utils.logging.setLogLevel  # 4.12, 4.13
     set_log_level(_OPENCV_ERROR)
     with errors_in(result, task.path), task.reader.opened() as read, decoder_messages() as messages:
         noted = NotedSamples(task.positions)
+        waiting = WaitingSamples(task.shape, task.dtype, as_datums=task.shard_format == "lmdb")
         with local_output(task.path) as path:
-            _write(task, path, result, _samples(task, read, result, messages, noted))
+            _write(task, path, result, _samples(task, read, result, messages, noted, waiting))
         if result.n_samples:
-            result.records_sha256 = _keep_records(task, result, noted)
+            result.records_sha256 = _keep_records(task, result, noted, waiting)
     return result
 
 
@@ -185,8 +175,8 @@ def errors_in(result: ShardResult, shard: DataPath) -> Iterator[None]:
         result.error = f"{error.filename}: {error.strerror or error}" if is_read else write_trouble(shard, error)
 
 
-def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples) -> str:
-    """Write down what the samples were made of; return the file's SHA-256."""
+def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples, waiting: WaitingSamples) -> str:
+    """Write the facts of the shard's records; return the file's SHA-256."""
     rows = np.array(noted.numbers, np.int64)
     named = [item for item in result.findings.named if item.position is not None]
     at = {position: row for row, position in enumerate(task.positions[rows].tolist())} if named else {}
@@ -195,12 +185,12 @@ def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples) -> 
         path,
         ShardRecords(
             names=tuple(task.names[number] for number in noted.numbers),
-            labels=np.asarray(task.labels, np.int64)[rows],
+            labels=task.labels[rows],
             stamps=np.zeros(len(rows), np.uint64) if task.stamps is None else task.stamps[rows],
-            digests=np.frombuffer(result.digests, np.uint64),
+            digests=np.array(noted.digests, np.uint64),
             repeats=np.zeros(len(rows), np.int32) if task.repeats is None else task.repeats[rows],
-            sums=result.sums,
-            pixel_range=result.pixel_range,
+            sums=waiting.sums(),
+            pixel_range=joint_range([waiting.pixel_range]),
             looks=noted.looks(),
             findings=tuple((item.kind, at[item.position], item.text) for item in named),
             counts=result.findings.counts,
@@ -226,13 +216,17 @@ def _write(task: ShardTask, path: Path, result: ShardResult, samples: Iterator[I
 
 
 def _samples(
-    task: ShardTask, read: ReadRecord, result: ShardResult, messages: DecoderMessages, noted: NotedSamples
+    task: ShardTask,
+    read: ReadRecord,
+    result: ShardResult,
+    messages: DecoderMessages,
+    noted: NotedSamples,
+    waiting: WaitingSamples,
 ) -> Iterator[Iterable[StoredSample]]:
     """Yield every usable record, some at a time; count as they pass.
 
     Small images come 25,000 a second, so that what is done for each one takes as long as decoding it does.
     """
-    waiting = WaitingSamples(task.shape, task.dtype, as_datums=task.shard_format == "lmdb")
     labels = task.labels.tolist()
 
     def reject(number: int, error: RecordError) -> None:
@@ -251,12 +245,8 @@ def _samples(
             yield waiting.hand_out()
     yield waiting.hand_out()
     numbers = np.array(noted.numbers, np.int64)
-    result.n_bytes_read = noted.n_bytes
-    result.written_positions.frombytes(np.asarray(task.positions, np.int64)[numbers].tobytes())
-    result.digests.frombytes(np.array(noted.digests, np.uint64).tobytes())
-    result.label_counts += np.bincount(np.asarray(task.labels, np.int64)[numbers], minlength=task.n_classes)
-    result.sums = waiting.sums()
-    result.pixel_range = joint_range([waiting.pixel_range])
+    result.written_positions = task.positions[numbers]
+    result.label_counts = np.bincount(task.labels[numbers], minlength=task.n_classes)
 
 
 def _find(task: ShardTask, block: RecordBlock, findings: Findings) -> None:

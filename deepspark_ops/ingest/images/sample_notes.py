@@ -26,14 +26,12 @@ class NotedSamples:
     Attributes:
         numbers: Numbers of the task's records that became samples, in order.
         digests: Digest of the content of each sample.
-        n_bytes: Bytes of the read records: compressed images or pixels.
     """
 
     def __init__(self, positions: Positions) -> None:
         """Take the task's records."""
         self.numbers: list[int] = []
         self.digests: list[int] = []
-        self.n_bytes = 0
         self._looked_at = frozenset(np.linspace(0, len(positions) - 1, MOST_LOOKS).astype(int).tolist())
         self._looks: list[tuple[int, int, int, float, float]] = []
 
@@ -43,10 +41,8 @@ class NotedSamples:
         self.numbers += block.numbers
         if block.are_pictures:
             self.digests += [crc32(record) << 32 | len(record) for record in block.records]  # as in record_digest
-            self.n_bytes += sum(map(len, block.records))
         else:
             self.digests += map(record_digest, block.records)
-            self.n_bytes += sum(record.nbytes for record in block.records)
         for position, number in enumerate(block.numbers):
             if number in self._looked_at:
                 self._look(first + position, block.records[position], block.images[position])

@@ -69,21 +69,61 @@ def write_lmdb_blocks(path: Path, blocks: Iterable[Sequence[Record]]) -> int:
 
 
 class LmdbOutput:
-    """Takes records with ascending keys. Used by one thread.
+    """Takes records with ascending keys, and commits whenever ``_COMMIT_BYTES`` are written. Used by one thread.
 
     Attributes:
-        n_records: How many it has taken.
+        n_records: Number of records that it has taken.
     """
 
-    def __init__(self, batch: _Batch) -> None:
-        """Write into a batch of the open database."""
-        self._batch = batch
+    def __init__(self, environment: lmdb.Environment, path: Path) -> None:
+        """Write into an open database; ``path`` is for messages."""
+        self._environment = environment
+        self._path = path
         self.n_records = 0
+        self._begin()
 
     def put(self, block: Sequence[Record]) -> None:
-        """Write some records; their Datums may be overwritten afterwards."""
-        self._batch.put(block)
+        """Write a block, with a commit after each record that fills the room; its Datums may be overwritten then."""
+        sizes = [len(record) for _, record in block]
+        start = 0
+        while self._room <= sum(sizes[start:]):
+            stop = start
+            while self._room > 0:
+                self._room -= sizes[stop]
+                stop += 1
+            self._write(block[start:stop])
+            self.commit()
+            self._begin()
+            start = stop
+        if start < len(block):
+            self._room -= sum(sizes[start:])
+            self._write(block[start:])
         self.n_records += len(block)
+
+    def commit(self) -> None:
+        """Write all records to the file."""
+        self._transaction.commit()
+
+    def close(self) -> None:
+        """Forget the records since the last commit."""
+        self._transaction.abort()  # nothing after a commit
+
+    def _begin(self) -> None:
+        self._room = _COMMIT_BYTES
+        self._transaction = self._environment.begin(write=True)
+        self._cursor = self._transaction.cursor()
+        self._last_key = b""
+
+    def _write(self, records: Sequence[Record]) -> None:
+        # One call for all of them: the cursor stays where the next one belongs. Append refuses a key that is too small.
+        _, n_added = self._cursor.putmulti(records, overwrite=False, append=True)
+        if n_added < len(records):
+            keys = [key for key, _ in records]
+            earlier_keys = [self._last_key, *keys]
+            wrong = next((key for last, key in zip(earlier_keys, keys, strict=False) if key <= last), keys[0])
+            msg = f"{self._path}: key {wrong!r} is not above the one before"
+            raise ValueError(msg)
+        self._last_key = records[-1][0]
 
 
 @contextmanager
@@ -102,8 +142,14 @@ def lmdb_output(path: Path, *, map_size_bytes: int, if_full: str) -> Iterator[Lm
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
     try:
-        with _filled(temporary, path, map_size_bytes, if_full) as output:
+        # No lock file: no other process knows the folder. No sync at commits: one at the end is enough for a file that
+        # becomes visible only by its rename.
+        with (
+            lmdb.open(str(temporary), map_size=map_size_bytes, lock=False, sync=False, writemap=False) as environment,
+            closing(LmdbOutput(environment, path)) as output,
+        ):
             yield output
+            output.commit()
         shutil.rmtree(path, ignore_errors=True)
         if output.n_records:
             data = temporary / "data.mdb"
@@ -113,76 +159,10 @@ def lmdb_output(path: Path, *, map_size_bytes: int, if_full: str) -> Iterator[Lm
             sync_folder(temporary)
             temporary.rename(path)
             sync_folder(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
-def _filled(folder: Path, path: Path, map_size_bytes: int, if_full: str) -> Iterator[LmdbOutput]:
-    # No lock file: no other process knows the folder. No sync at commits: one at the end is enough for a file that
-    # becomes visible only by its rename.
-    try:
-        with (
-            lmdb.open(str(folder), map_size=map_size_bytes, lock=False, sync=False, writemap=False) as environment,
-            closing(_Batch(environment, path)) as batch,
-        ):
-            output = LmdbOutput(batch)
-            yield output
-            batch.commit()
     except lmdb.MapFullError as error:
         msg = f"{path}: the shard reaches {size_text(map_size_bytes)} at sample {output.n_records:,}; {if_full}"
         raise DataError(msg) from error
     except lmdb.Error as error:
         raise DataError(write_trouble(path, error)) from error
-
-
-class _Batch:
-    """Records between two commits: the first ones that have ``_COMMIT_BYTES`` together."""
-
-    def __init__(self, environment: lmdb.Environment, path: Path) -> None:
-        self._environment = environment
-        self._path = path
-        self._room = _COMMIT_BYTES
-        self._begin()
-
-    def put(self, block: Sequence[Record]) -> None:
-        """Write a block, with a commit after each record that fills the batch."""
-        sizes = [len(record) for _, record in block]
-        start = 0
-        while self._room <= sum(sizes[start:]):
-            stop = start
-            while self._room > 0:
-                self._room -= sizes[stop]
-                stop += 1
-            self._write(block[start:stop])
-            self.commit()
-            self._begin()
-            start = stop
-        if start < len(block):
-            self._room -= sum(sizes[start:])
-            self._write(block[start:])
-
-    def commit(self) -> None:
-        """Write what has been put."""
-        self._transaction.commit()
-
-    def close(self) -> None:
-        """Forget what has been put since the last commit."""
-        self._transaction.abort()  # nothing after a commit
-
-    def _begin(self) -> None:
-        self._room = _COMMIT_BYTES
-        self._transaction = self._environment.begin(write=True)
-        self._cursor = self._transaction.cursor()
-        self._last_key = b""
-
-    def _write(self, records: Sequence[Record]) -> None:
-        # One call for all of them: the cursor stays where the next one belongs. Append refuses a key that is too small.
-        _, n_added = self._cursor.putmulti(records, overwrite=False, append=True)
-        if n_added < len(records):
-            keys = [key for key, _ in records]
-            before = [self._last_key, *keys]
-            wrong = next((key for last, key in zip(before, keys, strict=False) if key <= last), keys[0])
-            msg = f"{self._path}: key {wrong!r} is not above the one before"
-            raise ValueError(msg)
-        self._last_key = records[-1][0]
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

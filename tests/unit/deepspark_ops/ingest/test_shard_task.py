@@ -13,6 +13,7 @@ from deepspark_ops.ingest import shard_task
 from deepspark_ops.ingest.image_plan import plan_images
 from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.shard_task import run_shard_task
+from deepspark_ops.shards.files.shard_records import read_records, records_path
 from tests.reference.lmdb_files import lmdb_records
 from tests.reference.raw_sources import image_bgr, write_images
 
@@ -39,17 +40,17 @@ def test_lmdb_holds_what_convert_imageset_would_store(tmp_path):
         np.testing.assert_array_equal(image, image_bgr(i).transpose(2, 0, 1))
     assert result.label_counts.tolist() == [4, 3, 3]
     expected = np.sum([image_bgr(i).transpose(2, 0, 1).astype(np.int64) for i in range(10)], axis=0)
-    np.testing.assert_array_equal(result.sums, expected)
+    np.testing.assert_array_equal(read_records(records_path(task.path)).sums, expected)
 
 
 def test_encoded_shard_keeps_the_files(tmp_path):
     task = task_of(tmp_path, encoded=True)
-    result = run_shard_task(task)
+    run_shard_task(task)
     for i, record in enumerate(lmdb_records(task.path).values()):
         datum = caffe_pb2.Datum.FromString(record)
         assert datum.encoded
         assert datum.data == (tmp_path / "raw" / "img" / f"{i}.png").read_bytes()
-    assert result.sums.sum() == sum(int(image_bgr(i).sum()) for i in range(10))
+    assert read_records(records_path(task.path)).sums.sum() == sum(int(image_bgr(i).sum()) for i in range(10))
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -64,12 +65,12 @@ def test_database_of_raw_and_compressed_records_keeps_its_order(tmp_path, encode
                 datum = caffe_pb2.Datum(data=content, label=i % 5, encoded=True)
             batch.put(b"%08d_x" % i, datum.SerializeToString())
     task = task_of(tmp_path, source=tmp_path / "raw" / "db", encoded=encoded)
-    result = run_shard_task(task)
+    run_shard_task(task)
     decoded = [decode_datum(record) for record in lmdb_records(task.path).values()]
     assert [label for _, label in decoded] == [i % 5 for i in range(100)]
     expected = np.stack([image_bgr(i % 11).transpose(2, 0, 1) for i in range(100)])
     np.testing.assert_array_equal(np.stack([image for image, _ in decoded]), expected)
-    np.testing.assert_array_equal(result.sums, expected.sum(axis=0, dtype=np.int64))
+    np.testing.assert_array_equal(read_records(records_path(task.path)).sums, expected.sum(axis=0, dtype=np.int64))
 
 
 def test_hdf5_shard_holds_the_same_pixels(tmp_path):
