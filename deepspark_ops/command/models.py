@@ -68,7 +68,7 @@ def show(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> 
 
 def _promote(config: HandPromoteConfig, *, force: bool, json: bool) -> None:
     """Put a bundle, or the bundle of a run, into production if the bundle is better than the present model."""
-    from deepspark_ops.registry.by_hand import promote_by_hand
+    from deepspark_ops.registry.candidate import promote_by_hand
 
     promotion = promote_by_hand(config, _user(), _score, force=force)
     production = promotion.production

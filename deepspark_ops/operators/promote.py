@@ -26,8 +26,7 @@ from deepspark_ops.operators.tasks.run_start import BY_DATA, kind_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
-from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION, decide_by_hand, find_candidate
-from deepspark_ops.registry.champion import decide_against
+from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION, decide_against, decide_by_hand, find_candidate
 from deepspark_ops.registry.changes import Author, note_rejected, promote
 from deepspark_ops.registry.gate import KEPT_PRODUCTION, Decision, decide
 from deepspark_ops.registry.overview import model_names, read_model

@@ -1,4 +1,4 @@
-"""A bundle for promotion by a person: the bundle's scores, and the gate."""
+"""A candidate for production: its scores, the gate against production, and the promotion by a person."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.config.promote import HandPromoteConfig, PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME
-from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME
+from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
 from deepspark_ops.export.manifest import MANIFEST_NAME, WEIGHTS_NAME, file_digest, read_manifest
-from deepspark_ops.registry.champion import decide_against
+from deepspark_ops.registry.changes import Author, note_rejected, promote
 from deepspark_ops.registry.gate import DECISION_VERSION, Decision, compared_metric, decide, metric_value
-from deepspark_ops.registry.production import read_production, version_folder
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.production import Production, read_production, version_folder
+from deepspark_ops.registry.versions import read_versions
 from deepspark_ops.run_paths import RunPaths
 
 PRODUCTION_EVALUATION = "evaluation_production"
@@ -36,6 +38,19 @@ class Candidate:
     run_dir: Path | None
 
 
+@dataclass(frozen=True)
+class ByHand:
+    """Result of a promotion by hand.
+
+    Attributes:
+        decision: Decision of the gate, or of the person who skipped the gate.
+        production: Version in production after the promotion; None if the candidate was rejected.
+    """
+
+    decision: Decision
+    production: Production | None
+
+
 def find_candidate(path: Path) -> Candidate:
     """Return the bundle in folder ``path``, or the bundle of the run ``path``.
 
@@ -52,6 +67,31 @@ def find_candidate(path: Path) -> Candidate:
     content = "a run without a bundle" if run.config.is_file() else "no bundle and no run"
     msg = f'bundle={path}: {content}; give a folder that "deepspark export" wrote, or the run that has one'
     raise ConfigError(msg)
+
+
+def promote_by_hand(config: HandPromoteConfig, person: str, score: Score, *, force: bool) -> ByHand:
+    """Put a bundle into production if the gate allows the promotion.
+
+    The model's history has a line for a rejected candidate, too.
+
+    Args:
+        config: The bundle, the model, the reason and the gate's bounds.
+        person: The person.
+        score: Scores the model in production on the candidate's samples, if the scores are missing.
+        force: Skip the gate.
+
+    Raises:
+        ConfigError: The bundle does not exist, or has no scores to compare.
+        DataError: A file is damaged.
+        RegistryBusy: Another process has held the lock for too long.
+    """
+    candidate = find_candidate(config.bundle)
+    author = Author(person, config.reason)
+    decision = forced(candidate, config, config.reason) if force else decide_by_hand(candidate, config, score)
+    if not decision.promotes:
+        note_rejected(config, decision, author, candidate.run_dir or candidate.bundle)
+        return ByHand(decision, None)
+    return ByHand(decision, promote(candidate.bundle, decision, config, author, run_dir=candidate.run_dir))
 
 
 def decide_by_hand(candidate: Candidate, config: PromoteConfig, score: Score) -> Decision:
@@ -91,6 +131,40 @@ def forced(candidate: Candidate, config: PromoteConfig, reason: str) -> Decision
         dataset_digest=None if metrics is None else metrics.scored.dataset_digest,
         reason=f"promoted by hand without a comparison: {reason}",
         is_forced=True,
+    )
+
+
+def decide_against(candidate: Evaluated, production: Evaluated, bundle: Path, config: PromoteConfig) -> Decision:
+    """Decide about a candidate against the bundle that was in production when the candidate's run started.
+
+    Args:
+        candidate: Evaluation of the candidate.
+        production: The evaluation of the bundle's weights on the same samples.
+        bundle: A version of the model.
+        config: Bounds of the gate, and the model's name.
+
+    Raises:
+        ConfigError: The metric is not defined for these classes.
+        DataError: The evaluation is of other weights than the bundle's, or of other samples than the candidate's; or
+            the bundle is damaged.
+    """
+    manifest = read_manifest(bundle)
+    if (weights := production.metrics.scored.weights_digest) != manifest.files[WEIGHTS_NAME]:
+        msg = (
+            f"production's evaluation is of the weights {weights}, its bundle {bundle} has "
+            f'{manifest.files[WEIGHTS_NAME]}; clear task "evaluate_production" of this run'
+        )
+        raise DataError(msg)
+    samples = bundle / SAMPLES_NAME
+    names = {record.folder: record.version for record in read_versions(ModelFolder(config.models / config.model))}
+    return decide(
+        candidate,
+        production,
+        config,
+        production_labels=manifest.output.labels or tuple(str(label) for label in range(manifest.output.n_classes)),
+        production_split=manifest.origin.split_rule,
+        known_content=read_samples(samples).content if samples.is_file() else None,
+        against=names.get(bundle.name, bundle.name),
     )
 
 

@@ -20,7 +20,7 @@ import pytest
 from deepspark_ops.config.promote import HandPromoteConfig
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.stage_run import noted_stage
-from deepspark_ops.registry.by_hand import promote_by_hand
+from deepspark_ops.registry.candidate import promote_by_hand
 from deepspark_ops.run_index.index_file import read_index
 from deepspark_ops.run_index.listing import SORTS, KnownRun
 from deepspark_ops.run_label.label import RunLabel, write_label

@@ -14,7 +14,7 @@ from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.manifest import InputContract, file_digest
 from deepspark_ops.export.scores.bundle_scores import score_bundle
 from deepspark_ops.export.served_input import as_input, channels_last
-from deepspark_ops.registry.champion import decide_against
+from deepspark_ops.registry.candidate import decide_against
 from tests.integration.evaluate.test_stage import LINEAR
 from tests.integration.small_run import CLASS_NAMES, make_dataset, make_run
 

@@ -15,7 +15,7 @@ from deepspark_ops.config.promote import HandPromoteConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.pages.models.choices import chosen_bundle
 from deepspark_ops.operators.tasks.run_plan import Places
-from deepspark_ops.registry.by_hand import promote_by_hand
+from deepspark_ops.registry.candidate import promote_by_hand
 from deepspark_ops.registry.changes import Author, roll_back
 from deepspark_ops.registry.integrity import bytes_to_verify, verify_model
 from deepspark_ops.registry.model_folder import ModelFolder
