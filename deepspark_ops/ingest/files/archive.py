@@ -25,9 +25,10 @@ from caffe_import.file_access.regular_file import open_regular
 from caffe_import.file_access.text_file import decode_text
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.file_spans import SpanReader
 from deepspark_ops.ingest.files.unpack_limits import current_limits
-from deepspark_ops.ingest.files.zip_archive import ZIP_MARKS, ZipReader, zip_members, zip_reader
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader
+from deepspark_ops.ingest.files.zip_archive import NO_MEMBER, NO_SUCH_MEMBER, ZIP_MARKS, ZipReader, zip_members
+from deepspark_ops.ingest.records import RecordError, RecordReader
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 from deepspark_ops.stores.writing import written_whole
@@ -156,11 +157,10 @@ class TarArchive:
     tar: DataPath
     members: Mapping[str, tuple[int, int]]
 
-    def reader(self, names: Sequence[str]) -> TarReader:
+    def reader(self, names: Sequence[str]) -> SpanReader:
         """See ``Archive``."""
-        spans = np.array([self.members.get(posixpath.normpath(name), (0, -1)) for name in names], np.int64)
-        spans = spans.reshape(len(names), 2)
-        return TarReader(self.tar, spans[:, 0], spans[:, 1])
+        spans = [(0, *self.members.get(posixpath.normpath(name), (0, -1))) for name in names]
+        return SpanReader((self.tar,), np.array(spans, np.int64).reshape(len(names), 3), NO_SUCH_MEMBER)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,9 @@ class ZipArchive:
 
     def reader(self, names: Sequence[str]) -> ZipReader:
         """See ``Archive``."""
-        return zip_reader(self.path, [self.members.get(posixpath.normpath(name)) for name in names])
+        locations = [self.members.get(posixpath.normpath(name), (0, 0, NO_MEMBER, 0)) for name in names]
+        array = np.array(locations, np.int64).reshape(len(names), 4)
+        return ZipReader(self.path, array, current_limits().member_mib)
 
 
 def read_member_text(archive: Archive, member: str) -> str:
@@ -275,28 +277,3 @@ def _files(handle: tarfile.TarFile, n_bytes: int) -> Iterator[tarfile.TarInfo]:
             yield member
         # tarfile keeps every member in memory; a million members take a gigabyte.
         handle.members.clear()  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True)
-class TarReader:
-    """Reads members by number; a size of -1 marks a missing member."""
-
-    tar: DataPath
-    offsets: Positions
-    sizes: Positions
-
-    def subset(self, positions: Positions) -> TarReader:
-        """See ``RecordReader``."""
-        return TarReader(self.tar, self.offsets[positions], self.sizes[positions])
-
-    @contextmanager
-    def opened(self) -> Iterator[ReadRecord]:
-        """See ``RecordReader``."""
-        with local_copy(self.tar) as tar, open_regular(tar) as handle:
-            yield lambda index: self._read(handle, index)
-
-    def _read(self, handle: IO[bytes], index: int) -> bytes:
-        if self.sizes[index] < 0:
-            msg = "no such file in the archive"
-            raise RecordError(msg)
-        return os.pread(handle.fileno(), int(self.sizes[index]), int(self.offsets[index]))

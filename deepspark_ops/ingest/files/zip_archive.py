@@ -8,17 +8,14 @@ import posixpath
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
 from caffe_import.file_access.regular_file import open_regular, regular_path
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.files.unpack_limits import current_limits
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.stores.staging import local_copy
 
@@ -28,7 +25,14 @@ _LOCAL_HEADER_BYTES = 30
 _ENCRYPTED = 1
 _DAMAGE = (zipfile.BadZipFile, struct.error, EOFError, IndexError, NotImplementedError, ValueError, OverflowError)
 """Errors of zipfile for damaged directories; zipfile also raises an OSError for an impossible offset."""
-_IS_OUTSIDE = -3
+NO_SUCH_MEMBER = "no such file in the archive"
+NO_MEMBER, _IS_ENCRYPTED, _IS_OUTSIDE = -1, -2, -3
+"""In the place of a method."""
+_REFUSED = {
+    NO_MEMBER: NO_SUCH_MEMBER,
+    _IS_ENCRYPTED: "the file is encrypted; unpack the archive",
+    _IS_OUTSIDE: "damaged in the archive: its place there lies outside of the archive",
+}
 _MIB = 2**20
 
 
@@ -38,8 +42,8 @@ class ZipReader:
 
     Attributes:
         path: The zip.
-        locations: (n, 4) int64: offset of the member's header, bytes packed, method, CRC-32; a method of -1 marks a
-            missing member, -2 an encrypted member, -3 a member whose bytes would lie outside of the zip.
+        locations: (n, 4) int64: offset of the member's header, bytes packed, method, CRC-32. ``NO_MEMBER`` and others
+            in the place of the method mark members that cannot be read.
         member_mib: Most MiB of a member when it is unpacked.
     """
 
@@ -59,10 +63,8 @@ class ZipReader:
 
     def _read(self, handle: IO[bytes], index: int) -> bytes:
         offset, n_packed, method, crc = self.locations[index].tolist()
-        refused = {-1: "no such file in the archive", -2: "the file is encrypted; unpack the archive"}
-        refused[_IS_OUTSIDE] = "damaged in the archive: its place there lies outside of the archive"
         if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise RecordError(refused.get(method, f"packed by method {method}; allowed: stored, deflate"))
+            raise RecordError(_REFUSED.get(method, f"packed by method {method}; allowed: stored, deflate"))
         if n_packed > self.member_mib * _MIB:
             raise self._too_large(n_packed)
         header = os.pread(handle.fileno(), _LOCAL_HEADER_BYTES, offset)
@@ -122,11 +124,5 @@ def zip_members(path: Path) -> dict[str, tuple[int, int, int, int]]:
 def _member_location(info: zipfile.ZipInfo, n_bytes: int) -> tuple[int, int, int, int]:
     if info.header_offset < 0 or info.compress_size < 0 or info.header_offset + info.compress_size > n_bytes:
         return 0, 0, _IS_OUTSIDE, 0
-    method = -2 if info.flag_bits & _ENCRYPTED else info.compress_type
+    method = _IS_ENCRYPTED if info.flag_bits & _ENCRYPTED else info.compress_type
     return info.header_offset, info.compress_size, method, info.CRC
-
-
-def zip_reader(path: Path, locations: Sequence[tuple[int, int, int, int] | None]) -> ZipReader:
-    """Return the reader of members at ``locations``; None marks a missing member."""
-    rows = np.array([location or (0, 0, -1, 0) for location in locations], np.int64)
-    return ZipReader(path, rows.reshape(len(locations), 4), current_limits().member_mib)

@@ -12,10 +12,9 @@ deepspark/deepspark @8e77cfe, utils/ImagenetSampler.java.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from math import isqrt
@@ -24,11 +23,11 @@ from typing import Literal
 import numpy as np
 
 from caffe_import.errors import DataSourceError
-from caffe_import.file_access.regular_file import open_regular
 from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.datum_records import content_sum, distinct_names, image_of_datum
+from deepspark_ops.ingest.files.file_spans import opened_files
 from deepspark_ops.ingest.files.hadoop_files import (
     MAGIC,
     SequenceHeader,
@@ -42,7 +41,6 @@ from deepspark_ops.ingest.files.java_objects import MAGIC as JAVA_MAGIC
 from deepspark_ops.ingest.files.java_objects import parse_java_object
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
-from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath, paths_in
 
 Layout = Literal["image", "floats", "datum"]
@@ -76,19 +74,15 @@ class SequenceReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        with ExitStack() as stack:
-            handles: dict[int, int] = {}
+        with opened_files(self.files) as read_span:
             blocks: dict[tuple[int, int], list[bytes]] = {}
 
             def read(index: int) -> Image | bytes:
                 number, offset, size, block_index = self.locations[index].tolist()
-                if number not in handles:
-                    local = stack.enter_context(local_copy(self.files[number]))
-                    handles[number] = stack.enter_context(open_regular(local)).fileno()
                 if (number, offset) not in blocks:
                     while len(blocks) >= _CACHED_BLOCKS:
                         del blocks[next(iter(blocks))]
-                    content = os.pread(handles[number], size, offset)
+                    content = read_span(number, offset, size)
                     blocks[number, offset] = _values(content, self.headers[number], is_block=block_index >= 0)
                 value = blocks[number, offset][max(block_index, 0)]
                 return _record(value, self.layout, tuple(self.shapes[index].tolist()))

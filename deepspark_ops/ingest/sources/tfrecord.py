@@ -7,11 +7,10 @@ Framing: length as a little-endian uint64, masked CRC-32C of the length, record,
 from __future__ import annotations
 
 import mmap
-import os
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -24,6 +23,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed
 from deepspark_ops.ingest.files.example_message import Value, kind_of, parse_example
+from deepspark_ops.ingest.files.file_spans import opened_files
 from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import (
     Positions,
@@ -75,16 +75,12 @@ class TfrecordReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        handles: dict[int, int] = {}
-        with ExitStack() as stack:
-            yield lambda index: self._read(handles, stack, index)
+        with opened_files(self.files) as read_span:
+            yield lambda index: self._read(read_span, index)
 
-    def _read(self, handles: dict[int, int], stack: ExitStack, index: int) -> Image | bytes:
+    def _read(self, read_span: Callable[[int, int, int], bytes], index: int) -> Image | bytes:
         number, offset, length = self.locations[index].tolist()
-        if number not in handles:
-            local = stack.enter_context(local_copy(self.files[number]))
-            handles[number] = stack.enter_context(open_regular(local)).fileno()
-        frame = os.pread(handles[number], length + _FOOTER_BYTES, offset)
+        frame = read_span(number, offset, length + _FOOTER_BYTES)
         record = frame[:length]
         if frame[length:] != struct.pack("<I", masked_crc32c(record)):
             msg = f"damaged: the record at byte {offset:,} of {self.files[number].name} does not fit its checksum"

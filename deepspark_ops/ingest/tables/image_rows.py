@@ -4,69 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 
-from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.files.file_spans import SpanReader
 from deepspark_ops.ingest.files.image_files import listed_reader
 from deepspark_ops.ingest.files.table_files import no_rows
-from deepspark_ops.ingest.records import (
-    Positions,
-    ReadRecord,
-    RecordError,
-    RecordReader,
-    Rejection,
-    SourceIndex,
-    labels_of,
-    sorted_classes,
-)
+from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex, labels_of, sorted_classes
 from deepspark_ops.ingest.tables.columns import Column, TableRoles, is_null, numbers, texts
 from deepspark_ops.stores.store_path import DataPath
-
-
-@dataclass(frozen=True)
-class PackedReader:
-    """Reads images by number from files of images.
-
-    Attributes:
-        files: The files.
-        places: (n, 3) int64: number of the file, offset, bytes; no bytes for a row without an image.
-    """
-
-    files: tuple[Path, ...]
-    places: Positions
-
-    def subset(self, positions: Positions) -> PackedReader:
-        """See ``RecordReader``."""
-        return PackedReader(self.files, self.places[positions])
-
-    @contextmanager
-    def opened(self) -> Iterator[ReadRecord]:
-        """See ``RecordReader``."""
-        handles: dict[int, IO[bytes]] = {}
-        try:
-            yield lambda index: self._read(handles, index)
-        finally:
-            for handle in handles.values():
-                handle.close()
-
-    def _read(self, handles: dict[int, IO[bytes]], index: int) -> bytes:
-        file, offset, size = self.places[index].tolist()
-        if not size:
-            msg = "the row has no image"
-            raise RecordError(msg)
-        if file not in handles:
-            handles[file] = open_regular(self.files[file])
-        handles[file].seek(offset)
-        return handles[file].read(size)
 
 
 @dataclass(frozen=True)
@@ -129,12 +81,12 @@ def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Pa
                 image_rows.sizes.extend(map(len, images))
             else:
                 image_rows.paths.extend(_texts(batch, roles.image))
-            if roles.id is not None:
-                image_rows.ids.extend(_texts(batch, roles.id))
-            if roles.split is not None:
-                image_rows.splits.extend(_texts(batch, roles.split))
-            if roles.group is not None:
-                image_rows.groups.extend(_texts(batch, roles.group))
+            for column, column_texts in (
+                (roles.id, image_rows.ids),
+                (roles.split, image_rows.splits),
+                (roles.group, image_rows.groups),
+            ):
+                column_texts.extend(() if column is None else _texts(batch, column))
             image_rows.labels.extend(_labels(batch, roles))
     finally:
         if handle is not None:
@@ -149,19 +101,11 @@ def images_digest(parts: Sequence[ImageRows], stamps: bytes) -> str:
         parts: Of all tasks, in order.
         stamps: Stamps of the images that the table names by path.
     """
-    texts_of = (
-        [
-            part.digest,
-            part.sizes,
-            part.paths,
-            part.ids,
-            part.splits,
-            part.labels,
-            *([part.groups] if part.groups else []),
-        ]
+    values = [
+        [part.digest, part.sizes, part.paths, part.ids, part.splits, part.labels, *filter(None, [part.groups])]
         for part in parts
-    )
-    return hashlib.sha256(json.dumps(list(texts_of)).encode() + stamps).hexdigest()
+    ]
+    return hashlib.sha256(json.dumps(values).encode() + stamps).hexdigest()
 
 
 def _texts(batch: pa.RecordBatch, column: Column) -> list[str]:
@@ -220,8 +164,9 @@ def index_images(
         sizes = np.array([size for part in parts for size in part.sizes], np.int64)
         counts = [len(part.sizes) for part in parts]
         offsets = np.concatenate([np.cumsum([0, *part.sizes])[:-1] for part in parts]).astype(np.int64)
-        locations = np.stack([np.repeat(np.arange(len(parts)), counts), offsets, sizes], axis=1)
-        reader = PackedReader(tuple(folder / part.file for part in parts), locations).subset(rows)
+        spans = np.stack([np.repeat(np.arange(len(parts)), counts), offsets, np.where(sizes, sizes, -1)], axis=1)
+        files = tuple(folder / part.file for part in parts)
+        reader = SpanReader(files, spans, "the row has no image").subset(rows)
     else:
         listed = tuple(paths[row] for row in rows.tolist())
         reader = listed_reader(root, listed, named_by=f"the table {source}")
