@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +112,11 @@ def commit_dataset(
         measured = _columns(config, plan) if images is None else _means(config, plan, images["train"])
         base = None if plan.base is None else plan.base.folder
         rule = split_rule(config, of_rows=plan.table is not None) if len(splits) > 1 else None
-        new: list[NewSplit] = []
+        manifests: dict[SplitName, DatasetManifest] = {}
         for split in splits:
             further = _rejected([result for result in results if result.split == split])
             rejected = [*plan.rejected.get(split, ()), *further]
-            manifest = DatasetManifest(
+            manifests[split] = DatasetManifest(
                 split=split,
                 splits=tuple(splits),
                 source=recipe.source(split),
@@ -137,9 +137,10 @@ def commit_dataset(
                 group=plan.group,
                 table=plan.table,
                 **measured(split),
+                **_write_lists(DatasetPaths(config.output).split(split), rejected, findings[split]),
             )
-            new.append(NewSplit(manifest, rejected, findings[split], base))
-        return publish(config.output, new)
+        _publish(config.output, manifests, base)
+        return manifests
 
 
 def _means(
@@ -171,40 +172,21 @@ def _columns(config: IngestConfig, plan: DatasetPlan[Any]) -> Callable[[SplitNam
     return lambda split: {**fields, "source_files": files if split == "train" else None}
 
 
-@dataclass(frozen=True)
-class NewSplit:
-    """A split of a version whose shards are written.
+def _publish(output: DataPath, manifests: Mapping[SplitName, DatasetManifest], base: DataPath | None) -> None:
+    """Make splits the dataset in ``output``, all by one rename; the earlier version stays below ``versions``.
 
-    Attributes:
-        manifest: Without the lists.
-        rejected: Records that are in no shard, as far as they are named.
-        findings: What there is to say of the records.
-        base: Dataset that the version goes on from, whose shards it may name; None without.
+    Args:
+        output: Folder of the dataset, with all new shards and lists.
+        manifests: Manifest of each split.
+        base: Dataset that the version goes on from, whose shards the manifests may name; None without.
     """
-
-    manifest: DatasetManifest
-    rejected: Sequence[Rejection]
-    findings: Findings
-    base: DataPath | None = None
-
-
-def publish(output: DataPath, new: Sequence[NewSplit]) -> dict[SplitName, DatasetManifest]:
-    """Make splits the dataset in ``output``, all by one rename; the version before stays below ``versions``.
-
-    Returns:
-        The manifests as they were written.
-    """
-    manifests: dict[SplitName, DatasetManifest] = {}
     records: dict[SplitName, FileRecord] = {}
-    for new_split in new:
-        manifest, base = new_split.manifest, new_split.base
-        split = manifest.split
+    for split, manifest in manifests.items():
         folder = DatasetPaths(output).split(split)
         if isinstance(base, Path) and isinstance(folder, Path) and base != output:  # no store shares files
             files = [name for shard in manifest.shards for name in files_of(shard) if not (folder / name).exists()]
             link_files(base / split, files, folder)
-        manifests[split] = manifest.model_copy(update=_write_lists(folder, new_split))
-        records[split] = write_manifest(folder, manifests[split])
+        records[split] = write_manifest(folder, manifest)
     root = DatasetRoot(splits=records)
     with suppress(DataError):  # a damaged dataset is no version that could be kept
         if read_root(output) not in (None, root):
@@ -213,20 +195,19 @@ def publish(output: DataPath, new: Sequence[NewSplit]) -> dict[SplitName, Datase
     for name in (REJECTED_NAME, WARNINGS_NAME):  # of an ingestion that was refused
         (output / name).unlink(missing_ok=True)
     finish_commit(output, manifests)
-    return manifests
 
 
-def _write_lists(folder: DataPath, new: NewSplit) -> dict[str, object]:
-    """Write what is to be said of a split's records, and return the fields of the manifest that name the lists."""
-    rejected = warnings = None
-    if new.rejected:
-        rejected = write_by_digest(folder, REJECTED_NAME, lambda path: write_rejected(path, new.rejected))
-    if new.findings.counts:
-        warnings = write_by_digest(folder, WARNINGS_NAME, lambda path: write_warnings(path, new.findings.named))
+def _write_lists(folder: DataPath, rejected: Sequence[Rejection], findings: Findings) -> dict[str, Any]:
+    """Write the lists of a split's bad records and of its warnings; return the manifest's fields about the lists."""
+    rejected_file = warnings_file = None
+    if rejected:
+        rejected_file = write_by_digest(folder, REJECTED_NAME, lambda path: write_rejected(path, rejected)).file
+    if findings.counts:
+        warnings_file = write_by_digest(folder, WARNINGS_NAME, lambda path: write_warnings(path, findings.named)).file
     return {
-        "rejected_file": rejected and rejected.file,
-        "warnings": ordered(new.findings.counts),
-        "warnings_file": warnings and warnings.file,
+        "rejected_file": rejected_file,
+        "warnings": ordered(findings.counts),
+        "warnings_file": warnings_file,
     }
 
 

@@ -17,12 +17,7 @@ from deepspark_ops.ingest.image_plan import plan_images
 from deepspark_ops.ingest.plan import DatasetPlan
 from deepspark_ops.ingest.recipe import Recipe, make_recipe, own_sources
 from deepspark_ops.ingest.records import SourceIndex
-from deepspark_ops.ingest.sources.registry import (
-    find_format,
-    index_start,
-    require_source,
-    with_own_splits,
-)
+from deepspark_ops.ingest.sources.registry import find_format, index_source, require_source, with_own_splits
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.store_path import DataPath, StorePath
@@ -146,5 +141,7 @@ def _plan_first_rows(config: IngestConfig, recipe: Recipe, work: Path) -> tuple[
 
 
 def _index_start(config: IngestConfig, source: DataPath, source_format: SourceFormat, work: DataPath) -> SourceIndex:
-    is_large = find_format(source_format).is_large(source)
-    return index_start(config, source, source_format, work, N_SAMPLES if is_large else None)
+    source_type = find_format(source_format)
+    if source_type.index_start is None:
+        return index_source(config, source, source_format, work)
+    return source_type.index_start(config, source, work, N_SAMPLES if source_type.is_large(source) else None)

@@ -42,7 +42,7 @@ from deepspark_ops.ingest.recipe import Recipe, make_recipe
 from deepspark_ops.ingest.report.page import add_report, profile_before
 from deepspark_ops.ingest.report.profile import resize_text
 from deepspark_ops.ingest.shard_task import ShardResult
-from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
+from deepspark_ops.ingest.sources.registry import find_format, with_own_splits
 from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.ingest.versions.kept_versions import remove_unnamed
 from deepspark_ops.processes.cluster_network import choose_listen_address
@@ -119,7 +119,7 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     if manifests is not None:
         return manifests
     unread_test_source = (
-        None if config.test_source else usual_test_source(config.source, recipe.sources["train"].format)
+        None if config.test_source else find_format(recipe.sources["train"].format).usual_test(config.source)
     )
     if unread_test_source is not None:
         _log.warning(

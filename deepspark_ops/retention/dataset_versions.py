@@ -20,7 +20,6 @@ from deepspark_ops.retention.inventory import DATASETS, Stored, run_folders
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import (
     MANIFEST_NAME,
-    DatasetManifest,
     ShardRecord,
     present_splits,
     read_manifest,
@@ -216,12 +215,8 @@ def _freed(dataset: DataPath, paths: list[DataPath], going: list[DataPath]) -> d
 
 
 def _shards(dataset: DataPath) -> Iterator[ShardRecord]:
-    for manifest in _manifests(dataset):
-        yield from manifest.shards
-
-
-def _manifests(dataset: DataPath) -> list[DatasetManifest]:
-    return [read_manifest(DatasetPaths(dataset).split(split)) for split in present_splits(dataset)]
+    for split in present_splits(dataset):
+        yield from read_manifest(DatasetPaths(dataset).split(split)).shards
 
 
 def _remove(

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
+from caffe_import.data.leveldb_source import LeveldbSource
+from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image, decode_datum, parse_datum
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
+from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath
 
 _NUMBER = re.compile(r"^\d{8}_")
+_Database = TypeVar("_Database", LmdbSource, LeveldbSource)
+
+
+@contextmanager
+def opened_database(folder: DataPath, kind: Callable[[Path], _Database]) -> Iterator[_Database]:
+    """Open a database, or the local copy of a database in a store.
+
+    Raises:
+        DataError: The database is missing, empty or damaged; also while records are read.
+    """
+    with local_copy(folder) as local, closing(kind(local)) as database:
+        try:
+            yield database
+        except DataSourceError as error:
+            raise DataError(str(error)) from error
 
 
 def image_of_datum(record: bytes | memoryview, *, where: str) -> Image | bytes:

@@ -16,7 +16,7 @@ from caffe_import.data.leveldb_source import LeveldbSource
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.files.datum_records import DatumIndex, image_of_datum
+from deepspark_ops.ingest.files.datum_records import DatumIndex, image_of_datum, opened_database
 from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
@@ -73,22 +73,16 @@ def index_leveldb(folder: DataPath) -> SourceIndex:
     index, locations = DatumIndex(folder), []
     values: list[bytes | None] = []
     tables: dict[str, int] = {}
-    with local_copy(folder) as local:
-        source = LeveldbSource(local)
-        try:
-            for key, location, record in source.records():
-                if not index.add(key, record):
-                    continue
-                if location is None:
-                    locations.append((0, 0, 0, 0))
-                else:
-                    path, entry = location
-                    locations.append((tables.setdefault(path.name, len(tables)), entry.offset, entry.size, entry.index))
-                values.append(record if location is None else None)
-        except DataSourceError as error:
-            raise DataError(str(error)) from error
-        finally:
-            source.close()
+    with opened_database(folder, LeveldbSource) as database:
+        for key, location, record in database.records():
+            if not index.add(key, record):
+                continue
+            if location is None:
+                locations.append((0, 0, 0, 0))
+            else:
+                path, entry = location
+                locations.append((tables.setdefault(path.name, len(tables)), entry.offset, entry.size, entry.index))
+            values.append(record if location is None else None)
     files = tuple(folder / name for name in tables)
     return index.result(lambda _keys: LeveldbReader(files, np.array(locations, np.int64), tuple(values)))
 

@@ -14,8 +14,7 @@ from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.files.datum_records import DatumIndex, image_of_datum
+from deepspark_ops.ingest.files.datum_records import DatumIndex, image_of_datum, opened_database
 from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
@@ -62,14 +61,8 @@ def count_records(folder: DataPath) -> int:
     Raises:
         DataError: The database is missing or empty.
     """
-    with local_copy(folder) as local:
-        source = LmdbSource(local)
-        try:
-            return len(source)
-        except DataSourceError as error:
-            raise DataError(str(error)) from error
-        finally:
-            source.close()
+    with opened_database(folder, LmdbSource) as database:
+        return len(database)
 
 
 def index_caffe_lmdb(folder: DataPath, n_records: int | None = None) -> SourceIndex:
@@ -79,16 +72,9 @@ def index_caffe_lmdb(folder: DataPath, n_records: int | None = None) -> SourceIn
         DataError: The database is missing, empty or damaged, or no record is a Datum.
     """
     index = DatumIndex(folder)
-    with local_copy(folder) as local:
-        source = LmdbSource(local)
-        try:
-            with source.records(0, n_records or len(source)) as records:
-                for key, record in records:
-                    index.add(key, record)
-        except DataSourceError as error:
-            raise DataError(str(error)) from error
-        finally:
-            source.close()
+    with opened_database(folder, LmdbSource) as database, database.records(0, n_records or len(database)) as records:
+        for key, record in records:
+            index.add(key, record)
     return index.result(lambda keys: LmdbReader(folder, keys))
 
 

@@ -163,11 +163,6 @@ def with_own_splits(config: IngestConfig) -> IngestConfig:
     return config.model_copy(update=changed)
 
 
-def usual_test_source(source: DataPath, source_format: SourceFormat) -> DataPath | None:
-    """Return the test set of a well-known training set under the usual name; None if no such file exists."""
-    return find_format(source_format).usual_test(source)
-
-
 def digest_source(config: IngestConfig, source: DataPath, source_format: SourceFormat) -> str:
     """Return a digest that changes when the source's content does.
 
@@ -227,20 +222,3 @@ def index_source(
     except OSError as error:
         msg = f"{error.filename or source}: {error.strerror or error}"
         raise DataError(msg) from error
-
-
-def index_start(
-    config: IngestConfig, source: DataPath, source_format: SourceFormat, work: DataPath, n_records: int | None
-) -> SourceIndex:
-    """Return the index of the first ``n_records`` of a source.
-
-    The index has all records if ``n_records`` is None or the format has no ``index_start``.
-
-    Raises:
-        ConfigError: A part of the source is missing.
-        DataError: A part of the source is damaged or empty.
-    """
-    start = find_format(source_format).index_start
-    if start is None:
-        return index_source(config, source, source_format, work)
-    return start(config, source, work, n_records)

@@ -118,7 +118,7 @@ def read_seen_files(path: DataPath) -> SeenFiles:
     Raises:
         DataError: There is no such file, or it is damaged or of another version.
     """
-    with opened_archive(path, (FILES_VERSION,)) as held:
+    with opened_archive(path, FILES_VERSION) as held:
         sources: dict[SplitName, SeenSource] = {}
         for split, of_source in json.loads(held["told"].tobytes()).items():
             sums = {name: held[f"{split}.{name}"] for name in _SUMS}

@@ -29,13 +29,6 @@ FEW_CLASSES = 1000
 """Whole labels below this, from 0, are classes unless label_kind says otherwise."""
 
 
-def _widths(rows: RowRecipe) -> list[tuple[FeatureColumn, int]]:
-    return [
-        (FeatureColumn(name=column.name, width=width), width)
-        for column, width in zip(rows.roles.features, rows.widths, strict=True)
-    ]
-
-
 def refuse_missing(rows: RowRecipe, parts: Parts) -> None:
     """Refuse a row without a value, for ``missing=refuse``.
 
@@ -47,9 +40,8 @@ def refuse_missing(rows: RowRecipe, parts: Parts) -> None:
         for part in summaries:
             if part.first_missing is not None:
                 row, index = part.first_missing
-                name = [column.name for column, width in _widths(rows) for _ in range(width)][index]
                 msg = (
-                    f'missing=refuse: column "{name}" has no value in row {n_earlier + row:,} of the {split} source'
+                    f'missing=refuse: column "{rows.column_names()[index]}" has no value in row {n_earlier + row:,} of the {split} source'
                     " (rows count from 0); fill it, or allow it by missing=mean, zero or drop-row"
                 )
                 raise DataError(msg)
@@ -77,14 +69,17 @@ def columns_of_table(config: IngestConfig, rows: RowRecipe, sums: ColumnSums, ki
     """
     roles = rows.roles
     if (lacking := np.flatnonzero(sums.count == 0)).size and sums.n_missing.any():
-        of_place = [column.name for column, width in _widths(rows) for _ in range(width)]
-        names = list(dict.fromkeys(of_place[index] for index in lacking.tolist()))
+        of_number = rows.column_names()
+        names = list(dict.fromkeys(of_number[index] for index in lacking.tolist()))
         without = ",".join([*filter(None, [config.feature_columns]), *(f"!{name}" for name in names)])
         shown = ", ".join(f'"{name}"' for name in names)
         msg = f"no training row has a value in column {shown}; leave it out: feature_columns={without}"
         raise DataError(msg)
     return TableColumns(
-        features=tuple(column for column, _ in _widths(rows)),
+        features=tuple(
+            FeatureColumn(name=column.name, width=width)
+            for column, width in zip(roles.features, rows.widths, strict=True)
+        ),
         labels=tuple(column.name for column in roles.labels),
         label_kind=kind,
         weight=None if roles.weight is None else roles.weight.name,

@@ -78,6 +78,11 @@ class RowRecipe:
         """D, the numbers in a row."""
         return sum(self.widths)
 
+    def column_names(self) -> list[str]:
+        """Return the name of the column of each of the D numbers."""
+        columns = zip(self.roles.features, self.widths, strict=True)
+        return [column.name for column, width in columns for _ in range(width)]
+
 
 class ClassNames:
     """Numbers for text labels: those of an option, or in the order of a task's rows."""

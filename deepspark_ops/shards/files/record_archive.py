@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,12 +27,12 @@ def write_archive(path: DataPath, version: int, arrays: Mapping[str, Any]) -> No
 
 
 @contextmanager
-def opened_archive(path: DataPath, versions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+def opened_archive(path: DataPath, readable_version: int) -> Iterator[Mapping[str, Any]]:
     """Yield the arrays of a file of ``write_archive``; an error has the path.
 
     Args:
         path: The file; a file in a store is fetched.
-        versions: Readable versions.
+        readable_version: The only version that is read.
 
     Raises:
         DataError: The file is missing, damaged, of another version, or holds objects of Python.
@@ -40,9 +40,8 @@ def opened_archive(path: DataPath, versions: Sequence[int]) -> Iterator[Mapping[
     try:
         with local_copy(path) as local, np.load(regular_path(local), allow_pickle=False) as held:
             version = int(held["format_version"])
-            if version not in versions:
-                readable = ", ".join(map(str, versions))
-                msg = f'{path}: format_version is {version}, this program reads {readable}; rerun task "ingest"'
+            if version != readable_version:
+                msg = f'{path}: format_version is {version}, this program reads {readable_version}; rerun task "ingest"'
                 raise DataError(msg)
             yield held
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -64,7 +64,7 @@ def read_row_records(path: DataPath) -> RowRecords:
     Raises:
         DataError: The file is missing, damaged or of another version.
     """
-    with opened_archive(path, (ROWS_VERSION,)) as held:
+    with opened_archive(path, ROWS_VERSION) as held:
         states = held["states"]
         names = held["names"] if "names" in held else states
         repeats = held["repeats"] if "repeats" in held else np.zeros(len(states), np.int32)

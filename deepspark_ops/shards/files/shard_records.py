@@ -97,7 +97,7 @@ def read_records(path: DataPath) -> ShardRecords:
     Raises:
         DataError: The file is missing, damaged or of another version.
     """
-    with opened_archive(path, (RECORDS_VERSION,)) as held:
+    with opened_archive(path, RECORDS_VERSION) as held:
         text = held["names"].tobytes()
         ends = np.cumsum(held["name_bytes"]).tolist()
         remarks = json.loads(held["told"].tobytes())

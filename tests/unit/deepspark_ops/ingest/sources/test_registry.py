@@ -16,7 +16,6 @@ from deepspark_ops.ingest.sources.registry import (
     detect_format,
     find_format,
     resolve_format,
-    usual_test_source,
 )
 from tests.paths import FIXTURES
 from tests.reference.example_sources import EXAMPLE_SOURCES
@@ -176,6 +175,6 @@ def test_a_wrong_format_is_refused_with_the_detected_format():
 def test_a_test_set_under_its_usual_name_is_found(tmp_path, files, source, source_format, expected):
     for name in files:
         (tmp_path / name).write_bytes(b"")
-    test_source = usual_test_source(tmp_path / source, source_format)
+    test_source = find_format(source_format).usual_test(tmp_path / source)
     assert (test_source is None) == (expected is None)
     assert test_source is None or test_source.name.startswith(expected)

@@ -9,7 +9,7 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import RecordError
-from deepspark_ops.ingest.sources.registry import detect_format, index_start
+from deepspark_ops.ingest.sources.registry import detect_format, find_format
 from deepspark_ops.ingest.sources.sequence_file import digest_sequence_file, index_sequence_file
 from tests.paths import FIXTURES
 from tests.reference.ingest_in_process import index_records
@@ -111,4 +111,4 @@ def test_a_key_that_is_no_tuple_is_a_bad_record(tmp_path):
 
 def test_a_look_reads_the_first_records(tmp_path):
     config = IngestConfig(source=DATA / "datum_none.seq", output=tmp_path / "o")
-    assert len(index_start(config, config.source, "sequence_file", tmp_path, 2).names) == 2
+    assert len(find_format("sequence_file").index_start(config, config.source, tmp_path, 2).names) == 2

@@ -9,7 +9,7 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import RecordError
-from deepspark_ops.ingest.sources.registry import detect_format, index_start
+from deepspark_ops.ingest.sources.registry import detect_format, find_format
 from deepspark_ops.ingest.sources.tfrecord import digest_tfrecord, index_tfrecord
 from tests.paths import FIXTURES
 
@@ -127,4 +127,4 @@ def test_records_of_another_message_and_empty_files_are_refused(tmp_path):
 
 def test_a_look_reads_the_first_records(folder, tmp_path):
     config = IngestConfig(source=folder, output=tmp_path / "o", image_column="image/encoded")
-    assert len(index_start(config, folder, "tfrecord", tmp_path, 2).names) == 2
+    assert len(find_format("tfrecord").index_start(config, folder, tmp_path, 2).names) == 2
