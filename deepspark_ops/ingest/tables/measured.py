@@ -40,8 +40,9 @@ def refuse_missing(rows: RowRecipe, parts: Parts) -> None:
         for part in summaries:
             if part.first_missing is not None:
                 row, index = part.first_missing
+                name = rows.column_names()[index]
                 msg = (
-                    f'missing=refuse: column "{rows.column_names()[index]}" has no value in row {n_earlier + row:,} of the {split} source'
+                    f'missing=refuse: column "{name}" has no value in row {n_earlier + row:,} of the {split} source'
                     " (rows count from 0); fill it, or allow it by missing=mean, zero or drop-row"
                 )
                 raise DataError(msg)

@@ -10,8 +10,7 @@ from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.scores.bundle_scores import score_bundle
-from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
-from deepspark_ops.registry.candidate import decide_against
+from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION, decide_against
 from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
