@@ -78,11 +78,6 @@ def index_caffe_lmdb(folder: DataPath, n_records: int | None = None) -> SourceIn
     return index.result(lambda keys: LmdbReader(folder, keys))
 
 
-def digest_caffe_lmdb(folder: DataPath) -> str:
-    """Return the digest of the database file."""
-    return source_digest(folder / "data.mdb")
-
-
 def _index_start(_config: IngestConfig, source: DataPath, _work: DataPath, n_records: int | None) -> SourceIndex:
     with local_copy(source) as local:
         check_pages([local])  # a damaged page would kill this process
@@ -92,7 +87,7 @@ def _index_start(_config: IngestConfig, source: DataPath, _work: DataPath, n_rec
 FORMAT = Format(
     kinds=frozenset({"folder"}),
     looks_like=lambda look: (look.path / "data.mdb").is_file(),
-    digest=lambda _config, source: digest_caffe_lmdb(source),
+    digest=lambda _config, source: source_digest(source / "data.mdb"),
     index=lambda _config, source, _work: index_caffe_lmdb(source),
     is_large=lambda source: count_records(source) > READ_LABELS_UP_TO,
     index_start=_index_start,

@@ -8,7 +8,7 @@ import pytest
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.records import RecordError
-from deepspark_ops.ingest.sources.caffe_lmdb import digest_caffe_lmdb, index_caffe_lmdb
+from deepspark_ops.ingest.sources.caffe_lmdb import index_caffe_lmdb
 from tests.paths import FIXTURES
 
 DATA = FIXTURES / "caffe" / "data"
@@ -65,7 +65,3 @@ def test_database_cut_short_is_a_data_error(tmp_path):
         handle.truncate(12_288)
     with pytest.raises(DataError, match=r"data\.mdb is cut short"):
         index_caffe_lmdb(tmp_path / "db")
-
-
-def test_digest_is_that_of_the_file():
-    assert digest_caffe_lmdb(DATA / "lmdb_raw") != digest_caffe_lmdb(DATA / "lmdb_png")
