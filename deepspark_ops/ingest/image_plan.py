@@ -202,7 +202,7 @@ class ImageEncoder:
 
     @cached_property
     def _recipe(self) -> PixelRecipe:
-        return PixelRecipe.of(self._steps, decode_mib=self.config.decode_mib)
+        return PixelRecipe(self._steps, self.config.decode_mib)
 
     @cached_property
     def _steps(self) -> PixelSteps:

@@ -259,7 +259,7 @@ def _find(task: ShardTask, block: RecordBlock, findings: Findings) -> None:
 
 def _findings(task: ShardTask, record: bytes, complaint: str) -> list[tuple[str, str]]:
     findings = [("damaged_image", f"decoder: {complaint}")] if complaint else []
-    is_converted = task.recipe.gray or task.recipe.decode_color is not None
+    is_converted = task.recipe.steps.gray or task.recipe.steps.decode_color is not None
     if record.startswith(_JPEG_MAGIC):
         if (orientation := exif_orientation(record)) != 1:
             kind = "orientation_applied" if is_converted else "orientation_ignored"

@@ -106,7 +106,7 @@ def _remark(pixels: SeenPixels, form: SampleForm, trained: PixelRange) -> str:
         return f"{lead}; give images of the training images' range, or train on images of this range"
     if pixels.least < 0 or trained[0] < 0 or not _LARGEST_BYTE / 2 < trained[1] <= _LARGEST_BYTE:
         return f"{lead}; scale the images as the training images were scaled"
-    raw = max(1, round(pixels.largest * form.recipe.max_pixel / _LARGEST_BYTE))
+    raw = max(1, round(pixels.largest * form.recipe.steps.max_pixel / _LARGEST_BYTE))
     return (
         f"{lead}; if {raw} is the largest pixel that such images can have, max_pixel={raw} (--max-pixel {raw}) scales"
         " them; ingested datasets and lists of pixels must have been scaled before"

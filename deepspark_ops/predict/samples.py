@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from deepspark_ops.export.manifest import BundleManifest, InputContract
 from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.predict.record import Content, InputRecord, Values
+from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.store_path import StorePath
 
@@ -98,24 +99,25 @@ class SampleForm:
             raise ConfigError(msg)
         images, remarks = contract.images, []
         if images is None:
-            recipe = PixelRecipe(
+            steps = PixelSteps(
                 gray=contract.channels == "gray",
                 decode_color=True if contract.channels == "RGB" else None,
                 max_pixel=max_pixel or 255,
                 height=resize_height or (fixed[0] if fixed else 0),
                 width=resize_width or (fixed[1] if fixed else 0),
             )
-            remarks.append(_unknown(contract, recipe))
+            remarks.append(_unknown(contract, steps))
         else:
-            recipe = PixelRecipe.of(images)
+            changes: dict[str, int] = {}
             if max_pixel is not None and max_pixel != images.max_pixel:
                 remarks.append(f"max_pixel={max_pixel}: of the training images it was {images.max_pixel}")
-                recipe = replace(recipe, max_pixel=max_pixel)
+                changes["max_pixel"] = max_pixel
             if resize_height and not images.height:
                 remarks.append(f"images become {resize_height} x {resize_width}; the training images were not resized")
             if resize_height:
-                recipe = replace(recipe, height=resize_height, width=resize_width)
-        return cls(contract, recipe, crop_size, table, tuple(remarks))
+                changes |= {"height": resize_height, "width": resize_width}
+            steps = images.model_copy(update=changes)
+        return cls(contract, PixelRecipe(steps), crop_size, table, tuple(remarks))
 
     @property
     def takes_images(self) -> bool:
@@ -172,7 +174,8 @@ class SampleForm:
         if image.shape[0] == n_channels or n_channels not in (1, 3):
             return self._of_trained_type(image), ""
         remark = f"{image.shape[0]} channels became {n_channels}; every training image had {n_channels}"
-        converting = replace(self.recipe, gray=n_channels == 1, decode_color=True)
+        steps = self.recipe.steps.model_copy(update={"gray": n_channels == 1, "decode_color": True})
+        converting = PixelRecipe(steps)
         return self._of_trained_type(converting.as_read(record, images)), remark
 
     def _of_trained_type(self, image: Values) -> Values:
@@ -266,7 +269,7 @@ class SampleForm:
         if images.max_pixel == 255 or images.height or images.encoded or pixels.dtype != np.uint8:
             return ""
         raw_levels = np.arange(images.max_pixel + 1, dtype=np.uint8).reshape(1, 1, -1)
-        is_level = np.isin(pixels, PixelRecipe(max_pixel=images.max_pixel).apply(raw_levels))
+        is_level = np.isin(pixels, PixelRecipe(PixelSteps(max_pixel=images.max_pixel)).apply(raw_levels))
         if is_level.all():
             return ""
         return (
@@ -299,11 +302,11 @@ def _training_size(contract: InputContract) -> tuple[int, int] | None:
     return None if shape is None else shape[1:]
 
 
-def _unknown(contract: InputContract, recipe: PixelRecipe) -> str:
-    size = f"images become {recipe.height} x {recipe.width}" if recipe.height else "images keep their size"
+def _unknown(contract: InputContract, steps: PixelSteps) -> str:
+    size = f"images become {steps.height} x {steps.width}" if steps.height else "images keep their size"
     return (
         f'input "{contract.name}": the bundle does not say what was done to its training images; {size}, and'
-        f" {recipe.max_pixel} is taken for the largest pixel; resize_height, resize_width and max_pixel say otherwise"
+        f" {steps.max_pixel} is taken for the largest pixel; resize_height, resize_width and max_pixel say otherwise"
     )
 
 

@@ -40,31 +40,15 @@ _REDUCED = {
 
 @dataclass(frozen=True)
 class PixelRecipe:
-    """What is done to every image of a dataset.
+    """Does the steps of a dataset to its images.
 
     Attributes:
-        gray: One channel, by OpenCV's conversion.
-        decode_color: How a compressed image is decoded unless ``gray``: True as BGR, None as it is.
-        max_pixel: Largest value of the source; values are scaled so that it becomes 255, before the resize.
-        height: Rows after the resize, pixels; 0 keeps the size.
-        width: Columns, likewise.
-        scaled_decoding: libjpeg decodes at 1/2, 1/4 or 1/8 where that is still as large as the resize makes an image.
+        steps: The steps.
         decode_mib: Memory in MiB that a compressed image may need, its file and its decoding together; None for any.
     """
 
-    gray: bool = False
-    decode_color: bool | None = None
-    max_pixel: int = 255
-    height: int = 0
-    width: int = 0
-    scaled_decoding: bool = False
+    steps: PixelSteps = PixelSteps()
     decode_mib: int | None = None
-
-    @classmethod
-    def of(cls, steps: PixelSteps, *, decode_mib: int | None = None) -> PixelRecipe:
-        """Return the recipe that does the steps."""
-        names = ("gray", "decode_color", "max_pixel", "height", "width", "scaled_decoding")
-        return cls(**{name: getattr(steps, name) for name in names}, decode_mib=decode_mib)
 
     def apply(self, record: Image | bytes) -> Image:
         """Return the record's pixels, (C, H, W), uint8 or float32.
@@ -74,10 +58,10 @@ class PixelRecipe:
         """
         if isinstance(record, bytes):
             return chw_from_hwc(self.picture(record))
-        image = _to_gray(record) if self.gray and record.shape[0] == 3 else record
-        if self.max_pixel != 255:
+        image = _to_gray(record) if self.steps.gray and record.shape[0] == 3 else record
+        if self.steps.max_pixel != 255:
             image = self._scale(image)
-        return resize_image(image, self.height, self.width) if self.height else image
+        return resize_image(image, self.steps.height, self.steps.width) if self.steps.height else image
 
     def picture(self, record: Image | bytes) -> Image:
         """Return what ``apply`` does as OpenCV has it, (H, W) or (H, W, C).
@@ -87,8 +71,8 @@ class PixelRecipe:
         """
         if not isinstance(record, bytes):
             return hwc_from_chw(self.apply(record))
-        color = False if self.gray else self.decode_color
-        divisor, flags = self._scaled(record, color) if self.scaled_decoding and self.height else (1, None)
+        color = False if self.steps.gray else self.steps.decode_color
+        divisor, flags = self._scaled(record, color) if self.steps.scaled_decoding and self.steps.height else (1, None)
         needed = bytes_to_decode(record, gray=color is False, divisor=divisor) or 0
         if self.decode_mib is not None and needed + len(record) > self.decode_mib * _MIB:
             raise RecordError(self._too_large(record, needed))
@@ -96,15 +80,15 @@ class PixelRecipe:
             picture = decode_picture(record, color=color, where="record", flags=flags, is_large=needed > _LARGE_BYTES)
         except DataSourceError as error:
             raise RecordError(str(error).removeprefix("record: ")) from error
-        if self.max_pixel != 255:
+        if self.steps.max_pixel != 255:
             picture = self._scale(picture)
-        return resize_picture(picture, self.height, self.width) if self.height else picture
+        return resize_picture(picture, self.steps.height, self.steps.width) if self.steps.height else picture
 
     def _too_large(self, record: bytes, needed: int) -> str:
         rows, columns = picture_size(record) or (0, 0)
         mib = -(-(needed + len(record)) // _MIB)
         lead = f"give decode_mib={mib} or more, and the tasks memory for it"
-        if record.startswith(_JPEG_MAGIC) and not self.scaled_decoding:
+        if record.startswith(_JPEG_MAGIC) and not self.steps.scaled_decoding:
             lead += ", or a resize with scaled_decoding"
         return (
             f"{columns}x{rows} pixels need {mib} MiB, {len(record) // _MIB} of them for the file; decode_mib="
@@ -131,10 +115,10 @@ class PixelRecipe:
 
     def quick_picture(self) -> Callable[[bytes], Image]:
         """Return a function that does for a compressed record what ``picture`` does, with less around the decoder."""
-        if self.scaled_decoding or self.max_pixel != 255:
+        if self.steps.scaled_decoding or self.steps.max_pixel != 255:
             return self.picture
-        flags = cv2.IMREAD_GRAYSCALE if self.gray else READ_FLAGS[self.decode_color]
-        shape, size = (self.height, self.width), (self.width, self.height)
+        flags = cv2.IMREAD_GRAYSCALE if self.steps.gray else READ_FLAGS[self.steps.decode_color]
+        shape, size = (self.steps.height, self.steps.width), (self.steps.width, self.steps.height)
         as_array, decode, resize, uint8 = np.frombuffer, cv2.imdecode, cv2.resize, _UINT8
 
         def picture(record: bytes) -> Image:
@@ -150,7 +134,7 @@ class PixelRecipe:
                     return self.picture(record)
             except (cv2.error, AttributeError):  # no image, and None has no dtype
                 return self.picture(record)  # which raises the error
-            pixels: Image = decoded if not self.height or decoded.shape[:2] == shape else resize(decoded, size)
+            pixels: Image = decoded if not self.steps.height or decoded.shape[:2] == shape else resize(decoded, size)
             return pixels
 
         return picture
@@ -164,7 +148,7 @@ class PixelRecipe:
         if not stored.is_upright and color is not None:
             rows, columns = min(rows, columns), min(rows, columns)  # it may be turned
         for divisor, (of_gray, of_color) in _REDUCED.items():
-            if rows // divisor >= self.height and columns // divisor >= self.width:
+            if rows // divisor >= self.steps.height and columns // divisor >= self.steps.width:
                 is_gray = color is False or (color is None and len(stored.shape) == 2)
                 flags = of_gray if is_gray else of_color
                 return divisor, flags | cv2.IMREAD_IGNORE_ORIENTATION if color is None else flags
@@ -197,7 +181,7 @@ class PixelRecipe:
     def _decodes_to(self, record: bytes, picture: Image) -> bool:
         """Return whether a reader without hints would see ``picture``, which is decoded only if headers do not tell."""
         stored = stored_picture(record)
-        if stored is not None and self.max_pixel == 255:
+        if stored is not None and self.steps.max_pixel == 255:
             if stored.is_upright:
                 return stored.shape == picture.shape
             if picture.shape[:2] not in (stored.shape[:2], stored.shape[1::-1]):
@@ -208,13 +192,13 @@ class PixelRecipe:
             return False
 
     def _scale(self, image: Image) -> Image:
-        if image.max() > self.max_pixel:
-            msg = f"pixel value {image.max()} exceeds max_pixel={self.max_pixel}"
+        if image.max() > self.steps.max_pixel:
+            msg = f"pixel value {image.max()} exceeds max_pixel={self.steps.max_pixel}"
             raise RecordError(msg)
         if image.dtype != np.uint8:
-            return image * np.float32(255 / self.max_pixel)
+            return image * np.float32(255 / self.steps.max_pixel)
         # Rounded to the nearest level.
-        return ((image.astype(np.uint32) * 510 + self.max_pixel) // (2 * self.max_pixel)).astype(np.uint8)
+        return ((image.astype(np.uint32) * 510 + self.steps.max_pixel) // (2 * self.steps.max_pixel)).astype(np.uint8)
 
 
 def _to_gray(image: Image) -> Image:

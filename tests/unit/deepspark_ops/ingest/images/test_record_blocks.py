@@ -6,6 +6,7 @@ import pytest
 
 from deepspark_ops.ingest.images.decoder_messages import decoder_messages
 from deepspark_ops.ingest.images.pixels import PixelRecipe
+from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.ingest.images.record_blocks import RecordBlocks
 from deepspark_ops.ingest.records import RecordError
 
@@ -31,7 +32,7 @@ def decoded_records(records, *, together, encoded=False, recipe=None):
     with decoder_messages() as messages:
         blocks = RecordBlocks(
             read,
-            recipe or PixelRecipe(decode_color=True),
+            recipe or PixelRecipe(PixelSteps(decode_color=True)),
             messages,
             (3, 16, 16),
             "uint8",
@@ -87,11 +88,11 @@ def test_pixels_are_opencvs_and_files_keep_their_bytes():
 
 @pytest.mark.parametrize("options", [{"gray": True}, {"height": 8, "width": 12}, {"max_pixel": 255}, {}])
 def test_quick_picture_is_the_picture(options):
-    recipe = PixelRecipe(decode_color=None, **options)
+    recipe = PixelRecipe(PixelSteps(decode_color=None, **options))
     for record in [*as_jpegs(pictures(3)), cv2.imencode(".png", pictures(1)[0][:, :, 0])[1].tobytes()]:
         np.testing.assert_array_equal(recipe.quick_picture()(record), recipe.picture(record))
     deep = cv2.imencode(".png", np.zeros((4, 4), np.uint16))[1].tobytes()
-    for record in (b"", b"no image", *([] if recipe.gray else [deep])):
+    for record in (b"", b"no image", *([] if recipe.steps.gray else [deep])):
         with pytest.raises(RecordError) as quick:
             recipe.quick_picture()(record)
         with pytest.raises(RecordError) as slow:
