@@ -46,7 +46,7 @@ def main(config_path: Path) -> None:
         ConfigError: The cluster's configuration does not allow a run.
         DeepSparkError: Spark does not start.
     """
-    config = parse_config(DoctorConfig, json.loads(read_config_file(config_path)))
+    config = parse_config(DoctorConfig, read_config_file(config_path))
     assert config.master is not None, "the parent has chosen one"
     address = choose_listen_address(config.listen_address, config.master)
     conf = {**spark_conf(), "spark.app.name": "deepspark doctor", "spark.task.maxFailures": "1"}

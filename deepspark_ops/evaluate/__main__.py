@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Evaluate and log the result."""
-    config = parse_config(EvaluateConfig, json.loads(read_config_file(config_path)))
+    config = parse_config(EvaluateConfig, read_config_file(config_path))
     find_weights(RunPaths(config.run_dir), config.weights)  # refused before TensorFlow is loaded
     # Imported here, where a missing TensorFlow is reported in one message.
     import caffe_import.tf_graph  # noqa: F401 - the first to import TensorFlow, which it does fastest

@@ -6,7 +6,6 @@ matter. Run by spark-submit with the config's path, or by ``python -m deepspark_
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import sys
@@ -41,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Evaluate as the config file says and log the result."""
-    config = parse_config(EvaluateConfig, json.loads(read_config_file(config_path)))
+    config = parse_config(EvaluateConfig, read_config_file(config_path))
     find_weights(RunPaths(config.run_dir), config.weights)  # refused before TensorFlow and Java are started
     require("tensorflow", part="deepspark evaluate")
     from deepspark_ops.evaluate.stage import run_evaluate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ _log = logging.getLogger(__name__)
 def main(config_path: Path) -> None:
     """Export and log the steps and the result."""
     hide_gpus()  # the bundle is checked as it is served on any machine
-    config = parse_config(ExportConfig, json.loads(read_config_file(config_path)))
+    config = parse_config(ExportConfig, read_config_file(config_path))
     find_weights(RunPaths(config.run_dir), config.weights)  # refused before TensorFlow is loaded
     with readers_ahead(config.formats):
         # Imported here, where a missing TensorFlow is reported in one message.

@@ -5,7 +5,6 @@ Run by spark-submit with the config's path, or by ``python -m deepspark_ops.inge
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -84,16 +83,7 @@ def main(config_path: Path) -> None:
         ConfigError: The config or a source is wrong.
         DataError: The data cannot be used.
     """
-    text = read_config_file(config_path)
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        msg = f"config {config_path}: not JSON: {error}"
-        raise ConfigError(msg) from error
-    if not isinstance(values, dict):
-        msg = f"config {config_path}: expected a JSON object, found {type(values).__name__}"
-        raise ConfigError(msg)
-    run_ingest(parse_config(IngestConfig, values))
+    run_ingest(parse_config(IngestConfig, read_config_file(config_path)))
 
 
 def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:

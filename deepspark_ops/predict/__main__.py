@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Answer every input and log progress and result; a config with blobs is a config of features."""
-    values = json.loads(read_config_file(config_path))
+    values = read_config_file(config_path)
     require("tensorflow", "pyarrow", part="deepspark features" if "blobs" in values else "deepspark predict")
     # This import is late: ``require`` reports a missing package in one message.
     from deepspark_ops.predict.answers import write_answers

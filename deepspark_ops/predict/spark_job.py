@@ -5,7 +5,6 @@ spark-submit runs the module with the config's path, or by ``python -m deepspark
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import sys
@@ -73,7 +72,7 @@ class _Counts(AccumulatorParam[Counts]):  # type: ignore[misc]
 def main(config_path: Path) -> None:
     """Answer as the config file says and log the result; a config with blobs is a config of features."""
     require("tensorflow", "pyarrow", part="deepspark predict")
-    values = json.loads(read_config_file(config_path))
+    values = read_config_file(config_path)
     config: BundleInputConfig = parse_config(FeaturesConfig if "blobs" in values else PredictConfig, values)
     summary = run_on_spark(config)
     for text in summary.warnings():

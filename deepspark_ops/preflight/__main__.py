@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -24,7 +23,7 @@ def main(config_path: Path) -> None:
         ConfigError: The report has errors; one per line.
         CaffeImportError: The solver or a net's file cannot be read.
     """
-    report = run_check(parse_config(CheckConfig, json.loads(read_config_file(config_path))))
+    report = run_check(parse_config(CheckConfig, read_config_file(config_path)))
     for line in report_lines(report):
         _log.info("%s", line)
     if report.errors:

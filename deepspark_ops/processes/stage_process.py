@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
@@ -127,17 +129,24 @@ def file_trouble(error: OSError) -> tuple[int, str] | None:
     return None
 
 
-def read_config_file(path: Path) -> str:
-    """Return the text of a stage's config.
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Return the values of a stage's config.
 
     Raises:
-        ConfigError: The file cannot be read.
+        ConfigError: The file cannot be read, or holds no JSON object.
     """
     try:
-        return regular_text(path)
+        values = json.loads(regular_text(path))
     except OSError as error:
         msg = f"config {path}: {error.strerror or error}"
         raise ConfigError(msg) from error
+    except ValueError as error:
+        msg = f"config {path}: not JSON: {error}"
+        raise ConfigError(msg) from error
+    if not isinstance(values, dict):
+        msg = f"config {path}: expected a JSON object, found {type(values).__name__}"
+        raise ConfigError(msg)
+    return values
 
 
 def end_with_parent() -> None:

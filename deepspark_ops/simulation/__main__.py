@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Train and write the result."""
-    config = parse_config(VirtualRunConfig, json.loads(read_config_file(config_path)))
+    config = parse_config(VirtualRunConfig, read_config_file(config_path))
     # Imported here, where a missing TensorFlow is reported in one message.
     from deepspark_ops.simulation.virtual_run import run_virtual
 

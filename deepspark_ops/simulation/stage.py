@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 def main(config_path: Path) -> None:
     """Make the missing runs, and write the report and its page into ``out``."""
-    config = parse_config(SimulateConfig, json.loads(read_config_file(config_path)))
+    config = parse_config(SimulateConfig, read_config_file(config_path))
     # Imported here, where a missing TensorFlow is reported in one message.
     from deepspark_ops.simulation.simulate import PAGE_FILE, run_simulation
     from deepspark_ops.simulation.view import group_line

@@ -57,7 +57,7 @@ class HadoopStore:
         """See ``Store``."""
         with self._opened(key) as (system, path):
             if not is_deep:
-                return [_entry(f"{key}/{_name(status)}", status) for status in system.listStatus(path)]
+                return [_entry(f"{key}/{status.getPath().getName()}", status) for status in system.listStatus(path)]
             start = len(path.toUri().getPath().rstrip("/")) + 1
             entries, files = [], system.listFiles(path, True)
             while files.hasNext():
@@ -170,7 +170,7 @@ def _machine(_process: int) -> _Machine:
             " own HadoopFileSystem would need libhdfs, which its package does not hold.)"
         )
         raise ConfigError(msg)
-    classpath = os.pathsep.join([*_settings(), str(jars / "*")])
+    classpath = os.pathsep.join(filter(None, [os.environ.get("HADOOP_CONF_DIR"), str(jars / "*")]))
     port, secret = launch_gateway(
         classpath=classpath,
         jarpath=str(next(jars.glob("py4j-*.jar"))),
@@ -193,10 +193,6 @@ def _jars() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
-def _settings() -> list[str]:
-    return [os.environ["HADOOP_CONF_DIR"]] if os.environ.get("HADOOP_CONF_DIR") else []
-
-
 def _path(url: str) -> Any:
     return _machine(os.getpid()).gateway.jvm.org.apache.hadoop.fs.Path(url)
 
@@ -205,10 +201,6 @@ def _entry(key: str, status: Any) -> Entry:
     is_folder = bool(status.isDirectory())
     n_bytes = 0 if is_folder else int(status.getLen())
     return Entry(key.rstrip("/"), n_bytes, int(status.getModificationTime()) * 10**6, is_folder)
-
-
-def _name(status: Any) -> str:
-    return str(status.getPath().getName())
 
 
 def _plain(scheme: str, exception: Any) -> OSError:

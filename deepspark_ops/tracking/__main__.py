@@ -18,7 +18,7 @@ def main(config_path: Path) -> None:
     """Send the data missing in MLflow, of a run or a model."""
     from deepspark_ops.tracking.mlflow_client import MlflowServer  # the import takes seconds
 
-    config = TrackConfig.model_validate_json(read_config_file(config_path))
+    config = TrackConfig.model_validate(read_config_file(config_path))
     server = MlflowServer()
     model = ModelFolder(config.folder)
     is_model = model.versions.is_dir()

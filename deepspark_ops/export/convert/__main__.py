@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ _log = logging.getLogger(__name__)
 def main(config_path: Path) -> None:
     """Convert and log the steps and the result."""
     hide_gpus()  # the bundle is checked as it is served on any machine
-    config = parse_config(ConvertConfig, json.loads(read_config_file(config_path)))
+    config = parse_config(ConvertConfig, read_config_file(config_path))
     with readers_ahead(config.formats):
         # Imported here, where a missing TensorFlow is reported in one message.
         from deepspark_ops.export.bundle import refuse_foreign, write_model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ def main(config_path: Path) -> None:
     # Imported here, where a missing TensorFlow is reported in one message.
     from deepspark_ops.export.scores.bundle_scores import score_bundle
 
-    config = parse_config(ScoreBundleConfig, json.loads(read_config_file(config_path)))
+    config = parse_config(ScoreBundleConfig, read_config_file(config_path))
     metrics = score_bundle(config)
     _log.info("bundle %s: %s", config.bundle.name, metrics.summary())
 

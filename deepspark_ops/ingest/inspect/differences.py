@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -80,10 +80,9 @@ class DatasetDifference:
             "removed": None if self.added is None else dict(self.removed),
             "changed": None if self.added is None else dict(self.changed),
             "relabelled": {
-                split: [{"name": sample.name, "before": sample.before, "after": sample.after} for sample in samples]
-                for split, samples in self.relabelled.items()
+                split: [asdict(sample) for sample in samples] for split, samples in self.relabelled.items()
             },
-            "moved": [{"name": sample.name, "before": sample.before, "after": sample.after} for sample in self.moved],
+            "moved": [asdict(sample) for sample in self.moved],
             "classes": {
                 split: {name: {"before": pair[0], "after": pair[1]} for name, pair in samples.items()}
                 for split, samples in self.classes.items()

@@ -13,7 +13,6 @@ import numpy as np
 from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.sources.registry import with_own_splits
 from deepspark_ops.ingest.versions.kept_versions import names_in_versions
 from deepspark_ops.ingest.versions.stored_shard import Records, StoredShard
@@ -72,7 +71,7 @@ class Base(Generic[Records]):
         if (manifest := self.manifests.get(split)) is None:
             return []
         return [
-            StoredShard(shard, records, no_positions(shard.n_rows), self.folder / split, manifest.shard_format)
+            StoredShard(shard, records, np.full(shard.n_rows, -1, np.int64), self.folder / split, manifest.shard_format)
             for shard, records in zip(manifest.shards, self.records[split], strict=True)
         ]
 
@@ -206,11 +205,6 @@ def first_number(
     files = [] if base is None else [shard.file for shard in base.shards]
     files += [path.name for path in DatasetPaths(config.output).split(split).glob(f"{split}-*-*")]
     return 1 + max((shard_number(file) for file in files), default=-1)
-
-
-def no_positions(n_rows: int) -> Positions:
-    """Return positions of rows that do not count."""
-    return np.full(n_rows, -1, np.int64)
 
 
 def options_of_samples(config: IngestConfig) -> dict[str, Any]:

@@ -55,11 +55,6 @@ class StoredShard(Generic[Records]):
         """Rows that count, ascending."""
         return kept_rows(self.record.excluded, self.record.n_rows)
 
-    def labels(self: StoredShard[ShardRecords]) -> npt.NDArray[np.int64]:
-        """Return the labels of the images that count, in their order."""
-        labels: npt.NDArray[np.int64] = self.records.labels[self.rows]
-        return labels
-
     def sums(self: StoredShard[ShardRecords]) -> Sums:
         """Return the sum of the pixels of all samples that count.
 

@@ -6,7 +6,6 @@ directory. ``load_run`` builds the nets from the folder. ``plan_start`` decides 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from caffe_import.devices.placement_file import format_placement
-from caffe_import.file_access.regular_file import regular_text
 from caffe_import.files.prototxt import format_message, read_solver
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
@@ -28,8 +26,8 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.compute_plan import compute_plan, precision_note, with_replicas
 from deepspark_ops.devices.dealing import with_workers_of_host
 from deepspark_ops.devices.device_rows import device_rows, placement_notes
-from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.named_files import limit_named_files
+from deepspark_ops.processes.stage_process import read_config_file
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.changed_shards import Stamp
 from deepspark_ops.shards.verification import verify_layer_sources
@@ -66,15 +64,7 @@ def read_config(path: Path) -> TrainConfig:
     Raises:
         ConfigError: The file cannot be read, is no JSON object or has wrong fields.
     """
-    try:
-        values = json.loads(regular_text(path))
-    except (OSError, ValueError) as error:
-        msg = f"config {path}: {error}"
-        raise ConfigError(msg) from error
-    if not isinstance(values, dict):
-        msg = f"config {path}: holds a {type(values).__name__}; expected a JSON object with the fields of TrainConfig"
-        raise ConfigError(msg)
-    return parse_config(TrainConfig, values)
+    return parse_config(TrainConfig, read_config_file(path))
 
 
 def prepare_run(config: TrainConfig) -> PreparedRun:
