@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import cv2
@@ -47,7 +47,7 @@ class PixelRecipe:
         decode_mib: Memory in MiB that a compressed image may need, its file and its decoding together; None for any.
     """
 
-    steps: PixelSteps = PixelSteps()
+    steps: PixelSteps = field(default_factory=PixelSteps)
     decode_mib: int | None = None
 
     def apply(self, record: Image | bytes) -> Image:

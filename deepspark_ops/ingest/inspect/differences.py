@@ -79,9 +79,7 @@ class DatasetDifference:
             "added": None if self.added is None else dict(self.added),
             "removed": None if self.added is None else dict(self.removed),
             "changed": None if self.added is None else dict(self.changed),
-            "relabelled": {
-                split: [asdict(sample) for sample in samples] for split, samples in self.relabelled.items()
-            },
+            "relabelled": {split: [asdict(sample) for sample in samples] for split, samples in self.relabelled.items()},
             "moved": [asdict(sample) for sample in self.moved],
             "classes": {
                 split: {name: {"before": pair[0], "after": pair[1]} for name, pair in samples.items()}

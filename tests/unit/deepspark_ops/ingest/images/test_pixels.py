@@ -9,8 +9,8 @@ import pytest
 from caffe_import.files.datum import decode_image
 from deepspark_ops.ingest.images import pixels
 from deepspark_ops.ingest.images.pixels import PixelRecipe
-from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.ingest.records import RecordError
+from deepspark_ops.shards.preprocessing import PixelSteps
 from tests.reference.raw_sources import image_bgr
 from tests.unit.deepspark_ops.ingest.files.test_image_header import jpeg_with_exif
 

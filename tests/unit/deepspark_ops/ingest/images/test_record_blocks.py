@@ -6,9 +6,9 @@ import pytest
 
 from deepspark_ops.ingest.images.decoder_messages import decoder_messages
 from deepspark_ops.ingest.images.pixels import PixelRecipe
-from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.ingest.images.record_blocks import RecordBlocks
 from deepspark_ops.ingest.records import RecordError
+from deepspark_ops.shards.preprocessing import PixelSteps
 
 
 def pictures(n, size=16):
