@@ -324,7 +324,8 @@ class _Inspection:
             except CaffeImportError as error:
                 self._note("error", str(error))
                 return
-            filled |= {layer for layer in owners if blobs.get(layer)}
+            uses = net.params.uses.items()  # weights of a layer that shares blobs fill the owner's
+            filled |= {net.params.entries[position].layer for (layer, _), position in uses if blobs.get(layer)}
         hidden = set(list(owners)[:-1]) - filled  # the last layer learns from zeros
         if zero := ", ".join(
             f'"{layer.name}"' for layer in net.layers if layer.name in hidden and _starts_at_0(net, layer)

@@ -266,6 +266,18 @@ def test_weights_say_which_layers_start_fresh(folder):
     assert problem.finding == f'{folder}/w.caffemodel has no weights for "ip": these layers start fresh'
 
 
+def test_weights_of_a_layer_that_shares_them_fill_the_owner(folder):
+    head = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 dim: 6 dim: 7 } } }'
+    conv = NET[NET.index('layer { name: "conv"') : NET.index('layer { name: "relu"')]
+    shared = conv.replace("convolution_param", 'param { name: "w" } param { name: "b" } convolution_param')
+    sharer = shared.replace('name: "conv"', 'name: "sharer"').replace('top: "conv"', 'top: "twin"')
+    (folder / "net.prototxt").write_text(NET.replace(conv, shared + sharer))
+    net = build_net_spec(parse_net(head + sharer), phase="TEST")
+    write_caffemodel(folder / "w.caffemodel", net, np.zeros(net.params.n_params, np.float32))
+    findings = [problem.finding for problem in inspect(folder, weights=folder / "w.caffemodel").problems]
+    assert f'{folder}/w.caffemodel has no weights for "ip": these layers start fresh' in findings
+
+
 @pytest.mark.parametrize("named_in", ["solver", "config"])
 def test_several_weights_are_looked_at_together(folder, named_in):
     head = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 dim: 6 dim: 7 } } }'
