@@ -17,6 +17,7 @@ from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
 from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionMetrics
 from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
 from deepspark_ops.evaluate.tasks.segmentation import SegmentationMetrics
+from deepspark_ops.frozen_model import first_problem
 
 METRICS_NAME = "metrics.json"
 REPORT_NAME = "report.html"
@@ -48,9 +49,7 @@ def read_metrics(path: Path) -> MetricsReport:
         msg = f'{path}: no metrics there; run "deepspark evaluate" first'
         raise DataError(msg) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "file"
-        msg = f"{path}: {field}: {first['msg']}; {remedy}"
+        msg = f"{path}: {first_problem(error)}; {remedy}"
         raise DataError(msg) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # of no JSON, or of one that is not ours
         msg = f"{path}: damaged ({type(error).__name__}: {error}); {remedy}"

@@ -12,7 +12,7 @@ from caffe_import.file_access.regular_file import open_regular, regular_bytes
 from deepspark_ops.config.shared_options.bundle_formats import CAFFE, SAVED_MODEL
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
-from deepspark_ops.frozen_model import FrozenModel
+from deepspark_ops.frozen_model import FrozenModel, first_problem
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitRule
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
@@ -279,9 +279,7 @@ def parse_manifest(bundle: Path) -> BundleManifest:
         msg = f"{bundle}: no {MANIFEST_NAME}, so no complete bundle; {remedy}"
         raise DataError(msg) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        field_path = ".".join(str(part) for part in first["loc"]) or "file"
-        msg = f"{path}: {field_path}: {first['msg']}; export again (manifest version {MANIFEST_VERSION})"
+        msg = f"{path}: {first_problem(error)}; export again (manifest version {MANIFEST_VERSION})"
         raise DataError(msg) from error
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from caffe_import.file_access.regular_file import open_regular, regular_text
 from deepspark_ops.errors import DataError
-from deepspark_ops.frozen_model import FrozenModel
+from deepspark_ops.frozen_model import FrozenModel, first_problem
 from deepspark_ops.registry.model_folder import ModelFolder
 
 JOURNAL_VERSION: Final = 2
@@ -103,9 +103,7 @@ def _parse(model: ModelFolder, number: int, line: str) -> HistoryEntry | None:
     try:
         return HistoryEntry.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors()[0]
-        field_path = ".".join(str(part) for part in first["loc"]) or "line"
-        msg = f"{model.journal}:{number}: {field_path}: {first['msg']}; restore the line"
+        msg = f"{model.journal}:{number}: {first_problem(error, content_name='line')}; restore the line"
         raise DataError(msg) from error
 
 

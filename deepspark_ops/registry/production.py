@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import WEIGHTS_NAME
-from deepspark_ops.frozen_model import FrozenModel
+from deepspark_ops.frozen_model import FrozenModel, first_problem
 from deepspark_ops.registry.gate import Decision
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.versions import read_versions
@@ -116,12 +116,9 @@ def _parse(folder: ModelFolder, content: bytes) -> Production:
             return _of_version_1(folder, _ProductionOfVersion1.model_validate_json(content))
         return Production.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        field_path = ".".join(str(part) for part in first["loc"]) or "file"
         msg = (
-            f"{folder.production}: {field_path}: {first['msg']}; roll back (deepspark models rollback {folder.name} "
-            "--to "
-            "VERSION), or remove the file to start without a model in production"
+            f"{folder.production}: {first_problem(error)}; roll back (deepspark models rollback {folder.name} --to"
+            " VERSION), or remove the file to start without a model in production"
         )
         raise DataError(msg) from error
 

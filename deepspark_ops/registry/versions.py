@@ -22,7 +22,7 @@ from deepspark_ops.export.manifest import (
     file_digest,
     parse_manifest,
 )
-from deepspark_ops.frozen_model import FrozenModel
+from deepspark_ops.frozen_model import FrozenModel, first_problem
 from deepspark_ops.registry.model_folder import ModelFolder, version_number
 from deepspark_ops.run_paths import write_text_whole
 
@@ -182,7 +182,5 @@ def _read_record(path: Path) -> VersionRecord:
     try:
         return VersionRecord.model_validate_json(regular_bytes(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        field_path = ".".join(str(part) for part in first["loc"]) or "file"
-        msg = f"{path}: {field_path}: {first['msg']}; restore it, or remove it to have it made again from the bundle"
+        msg = f"{path}: {first_problem(error)}; restore it, or remove it to have it made again from the bundle"
         raise DataError(msg) from error

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from caffe_import.file_access.regular_file import open_regular, regular_bytes
 from deepspark_ops.errors import DataError
-from deepspark_ops.frozen_model import FrozenModel
+from deepspark_ops.frozen_model import FrozenModel, first_problem
 from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, write_text_whole, write_whole
 from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.shards.table_columns import TableColumns
@@ -329,9 +329,7 @@ def read_manifest(split_folder: DataPath) -> DatasetManifest:
 
 
 def _damaged(path: DataPath, error: ValidationError) -> DataError:
-    problem = error.errors()[0]
-    field = ".".join(str(part) for part in problem["loc"]) or "file"
-    return DataError(f'{path}: {field}: {problem["msg"].removeprefix("Value error, ")}; rerun task "ingest"')
+    return DataError(f'{path}: {first_problem(error)}; rerun task "ingest"')
 
 
 def shard_folder(split_folder: DataPath) -> DataPath:

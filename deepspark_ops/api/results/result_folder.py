@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from caffe_import.file_access.regular_file import regular_bytes
 from deepspark_ops.api.results.card import HasCard
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.frozen_model import first_problem
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -126,5 +127,5 @@ def read_content(path: Path, model: type[Content], *, remedy: str) -> Content:
     try:
         return model.model_validate_json(regular_bytes(path))
     except ValidationError as error:
-        msg = f"{path}: damaged ({error.errors()[0]['msg']}); {remedy}"
+        msg = f"{path}: damaged ({first_problem(error)}); {remedy}"
         raise ConfigError(msg) from None
