@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import socket
 import sys
 from pathlib import Path
@@ -37,7 +38,9 @@ AIRFLOW = {
 @pytest.fixture
 def faked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """Replace the processes by planned answers; ``asked`` has the masters of started jobs."""
-    answers: dict[str, Any] = {"tensorflow": Answer(TENSORFLOW), "spark": Answer(FACTS), "asked": []}
+    executors = [{**executor, "python": platform.python_version()} for executor in FACTS["executors"]]
+    spark = Answer({**FACTS, "executors": executors})
+    answers: dict[str, Any] = {"tensorflow": Answer(TENSORFLOW), "spark": spark, "asked": []}
 
     def ask_spark(config: DoctorConfig, master: str, **_: object) -> Answer:
         answers["asked"].append(master)
