@@ -13,10 +13,11 @@ from caffe_import.tf_graph.layer_times import LayerTime, NetTimes, measure_layer
 
 pytestmark = pytest.mark.tf
 
-# Names that become one scope, a name within another name, and names of TensorFlow's own operations.
+# Names that become one scope, a name within another name, and names of TensorFlow's own operations. The large
+# convolution takes several milliseconds, more than a small layer waits for a busy processor.
 NET = """
 layer { name: "data" type: "Input" top: "data" top: "label"
-  input_param { shape { dim: 8 dim: 3 dim: 24 dim: 24 } shape { dim: 8 } } }
+  input_param { shape { dim: 8 dim: 3 dim: 72 dim: 72 } shape { dim: 8 } } }
 layer { name: "big one" type: "Convolution" bottom: "data" top: "a" convolution_param { num_output: 96 kernel_size: 5
   weight_filler { type: "xavier" } } }
 layer { name: "big_one" type: "ReLU" bottom: "a" top: "a" }
@@ -81,7 +82,7 @@ def test_a_net_without_a_loss_has_no_backward_pass() -> None:
 def test_a_scale_in_the_kernel_of_its_batch_norm_says_so() -> None:
     # The scale has no operations and must not take the scope of "scale_1".
     text = """
-    layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 8 dim: 3 dim: 24 dim: 24 } } }
+    layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 8 dim: 3 dim: 72 dim: 72 } } }
     layer { name: "conv" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 8 kernel_size: 3
       weight_filler { type: "xavier" } } }
     layer { name: "norm" type: "BatchNorm" bottom: "c" top: "c" }
