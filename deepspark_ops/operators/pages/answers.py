@@ -4,44 +4,42 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from deepspark_ops.operators.pages.access.headers import PLAIN_HEADERS, page_headers
 from deepspark_ops.operators.pages.addresses import URL_PREFIX
+from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.pages.templates import template
 
 
-class Page(Protocol):
-    """A page draws an answer as HTML."""
-
-    @property
-    def page(self) -> Callable[..., str]:
-        """Return an answer as a page: ``page(answer, nonce=..., site=...)``."""
-
-
-def shown(request: Request, page: Page, answer: Mapping[str, Any], status: int = 200, **options: Any) -> Response:
+def shown(
+    request: Request, page: Callable[..., str], answer: Mapping[str, Any], status: int = 200, **options: Any
+) -> Response:
     """Answer as a page, or with ``?format=json`` as JSON.
 
     Args:
         request: What is answered.
-        page: Draws the page.
-        answer: What it shows.
+        page: Returns the answer as HTML: ``page(answer, nonce=..., site=..., **options)``. ``nonce`` is of the page's
+            scripts and styles; ``site`` is the path that Airflow is served under, without a slash at its end.
+        answer: What the page shows.
         status: HTTP status.
         options: For the page alone.
     """
     if wants_json(request):
         return JSONResponse(answer, status_code=status, headers=PLAIN_HEADERS)
     nonce = secrets.token_urlsafe(16)
-    text = page.page(answer, nonce=nonce, site=site_of(request), **options)
+    text = page(answer, nonce=nonce, site=site_of(request), **options)
     return HTMLResponse(text, status_code=status, headers=page_headers(nonce, has_form=True))
 
 
-def show_message(request: Request, message: str, status: int, section: str = "runs") -> Response:
-    """Answer with a message, as page or JSON."""
-    return shown(request, _MessagePage(), {"error": message}, status, section=section)
+def show_refusal(request: Request, error: Exception) -> Response:
+    """Answer a refused request with a message that leads back to the list above the route's other pages."""
+    assert isinstance(error, Refused)
+    section = request.scope["route"].path.split("/")[1]
+    return shown(request, _message_page, {"error": str(error)}, error.status, section=section)
 
 
 def wants_json(request: Request) -> bool:
@@ -54,8 +52,7 @@ def site_of(request: Request) -> str:
     return str(request.scope.get("root_path", "")).removesuffix(URL_PREFIX)
 
 
-class _MessagePage:
-    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", section: str) -> str:
-        return template("message.html.jinja").render(
-            title=section.capitalize(), message=answer["error"], nonce=nonce, site=f"{site}{URL_PREFIX}", here=section
-        )
+def _message_page(answer: Mapping[str, Any], *, nonce: str, site: str, section: str) -> str:
+    return template("message.html.jinja").render(
+        title=section.capitalize(), message=answer["error"], nonce=nonce, site=f"{site}{URL_PREFIX}", here=section
+    )

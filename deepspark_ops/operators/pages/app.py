@@ -25,16 +25,17 @@ from deepspark_ops.operators.pages.access.headers import (
 )
 from deepspark_ops.operators.pages.access.person import Readable, Triggers
 from deepspark_ops.operators.pages.addresses import RUNS_URL, find_run
-from deepspark_ops.operators.pages.answers import show_message, shown, site_of
+from deepspark_ops.operators.pages.answers import show_refusal, shown, site_of
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file
 from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns, RunRows, read_schedules, tagged_dags
 from deepspark_ops.operators.pages.lists.list_routes import add_list_routes
 from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.routes import add_model_routes
+from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.pages.run.bundle import BundlePage
 from deepspark_ops.operators.pages.run.label_routes import add_label_routes
 from deepspark_ops.operators.pages.run.run_parts import SeveralRuns, run_of_tab
-from deepspark_ops.operators.pages.run.samples import NoSamples, SamplesPage
+from deepspark_ops.operators.pages.run.samples import SamplesPage
 from deepspark_ops.operators.pages.run.training import TrainingPage
 from deepspark_ops.operators.pages.static_files import chart_library, static_file
 from deepspark_ops.operators.tasks.run_plan import Places
@@ -69,6 +70,7 @@ def build_app(installation: Places, training: TrainingPage | None = None, runs: 
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     app.add_exception_handler(401, _to_login)
     app.add_exception_handler(SeveralRuns, _to_runs)
+    app.add_exception_handler(Refused, show_refusal)
     page = training or TrainingPage(installation, AirflowRuns().of)
     _add_run_routes(app, installation, page)
     _add_weights_route(app, page)
@@ -110,7 +112,7 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
     @app.get("/runs/{dag_id}/{run_id}/bundle", dependencies=may_read)
     def show_bundle(request: Request, dag_id: str, run_id: str) -> Response:
         answer = bundles.answer(dag_id, run_id)
-        return shown(request, bundles, answer, 404 if answer["error"] else 200)
+        return shown(request, bundles.page, answer, 404 if answer["error"] else 200)
 
     @app.get("/runs/{dag_id}/{run_id}/files/{name:path}", dependencies=may_read)
     def fetch(dag_id: str, run_id: str, name: str) -> Response:
@@ -155,13 +157,10 @@ def _add_sample_routes(app: FastAPI, samples: SamplesPage) -> None:
     @app.get("/runs/{dag_id}/{run_id}/samples", dependencies=[Depends(requires_access_dag("GET"))])
     def show_samples(request: Request, dag_id: str, run_id: str, readable: Readable) -> Response:
         parameters = request.query_params
-        try:
-            if parameters.get("format") == "csv":
-                rows = samples.csv(dag_id, run_id, parameters, readable)
-                return Response(rows, media_type="text/csv; charset=utf-8", headers=FILE_HEADERS)
-            return shown(request, samples, samples.answer(dag_id, run_id, parameters, readable))
-        except NoSamples as error:
-            return show_message(request, str(error), error.status)
+        if parameters.get("format") == "csv":
+            rows = samples.csv(dag_id, run_id, parameters, readable)
+            return Response(rows, media_type="text/csv; charset=utf-8", headers=FILE_HEADERS)
+        return shown(request, samples.page, samples.answer(dag_id, run_id, parameters, readable))
 
 
 def _run_file(run: Path, name: str) -> Path | None:

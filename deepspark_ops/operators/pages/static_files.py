@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,11 @@ def chart_library() -> Path:
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(name="plotly")
     return Path(spec.origin).with_name("package_data") / "plotly.min.js"
+
+
+def chart_library_name() -> str:
+    """Return the name by which pages ask for ``chart_library``; another version has another address."""
+    return f"{chart_library().name}?v={version('plotly')}"
 
 
 def static_file(name: str) -> Path | None:

@@ -18,12 +18,10 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.configuration import conf
 from fastapi import Form, Request
 
+from deepspark_ops.operators.pages.refused import Refused
+
 TOKEN_LIFE_S: Final = 24 * 3600
 _PURPOSE: Final = b"deepspark form"
-
-
-class Forbidden(Exception):
-    """The person may not do this, or the request does not come from a page of ours."""
 
 
 def make_token(key: bytes, user: str, now: float) -> str:
@@ -74,17 +72,17 @@ def require_own_form(request: Request, user: GetUserDep, token: Annotated[str, F
     """Refuse a request without a token from our own page.
 
     Raises:
-        Forbidden: It was not.
+        Refused: The request has none.
     """
     hosts = {request.headers.get("host", ""), urllib.parse.urlsplit(conf.get("api", "base_url", fallback="")).netloc}
     if is_foreign(request.headers, hosts):
         msg = "this form was sent from another site; open the page in Airflow and use the form there"
-        raise Forbidden(msg)
+        raise Refused(msg, 403)
     if request.headers.get("authorization", "").lower().startswith("bearer "):
         return
     if not is_token_of(_key(), user.get_name(), token, time.time()):
         msg = "this form is too old, or was made for somebody else: load the page again"
-        raise Forbidden(msg)
+        raise Refused(msg, 403)
 
 
 def _signature(key: bytes, user: str, until: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, Final
 
 from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run, run_url
@@ -18,7 +17,8 @@ from deepspark_ops.operators.pages.lists.compared_scores import (
     pair_of,
 )
 from deepspark_ops.operators.pages.lists.runs import RunsPage, with_address
-from deepspark_ops.operators.pages.static_files import chart_library
+from deepspark_ops.operators.pages.refused import Refused, no_run
+from deepspark_ops.operators.pages.static_files import chart_library_name
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.listing import with_curve
@@ -32,15 +32,6 @@ LEAST_RUNS, MOST_RUNS = 2, 8
 PAIR: Final = 2
 """Of so many runs samples are compared one by one."""
 POLL_S: Final = 10.0
-
-
-class NoComparison(Exception):
-    """The runs of the request cannot be compared. ``status`` is the HTTP status."""
-
-    def __init__(self, message: str, status: int) -> None:
-        """Keep both."""
-        super().__init__(message)
-        self.status = status
 
 
 class ComparePage:
@@ -60,17 +51,16 @@ class ComparePage:
             keys: ``<dag>/<run>`` of each run, in the order of their colours.
 
         Raises:
-            NoComparison: Too few or too many runs, or one that is not there or not to be read: the two look the same.
+            Refused: Too few or too many runs, or a run that is not there or not to be read.
         """
         chosen = list(dict.fromkeys(keys))
         if not LEAST_RUNS <= len(chosen) <= MOST_RUNS:
             msg = f"{len(chosen)} runs are chosen; choose {LEAST_RUNS} to {MOST_RUNS} in the list"
-            raise NoComparison(msg, 400)
+            raise Refused(msg, 400)
         rows = {f"{row['dag']}/{row['run']}": row for row in self._runs.rows(readable)}
         for key in chosen:
             if key not in rows:
-                msg = f'there is no run "{key}", or it is of a DAG that you may not read'
-                raise NoComparison(msg, 404)
+                raise no_run(key)
         labels = _labels([rows[key] for key in chosen])
         runs = [self._run(rows[key], labels[number], number) for number, key in enumerate(chosen)]
         metrics = [run["metrics"] for run in runs]
@@ -86,14 +76,7 @@ class ComparePage:
         }
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", shows_all: bool = False) -> str:
-        """Return the comparison as a page.
-
-        Args:
-            answer: Of these runs.
-            nonce: Of the page's scripts and styles.
-            site: Path that Airflow is served under, without a slash at its end.
-            shows_all: Whether settings are shown that are the same in all runs.
-        """
+        """Return the comparison as a page, see ``answers.shown``; ``shows_all``: also settings that are the same."""
         rows = [with_address(row, site) for row in answer["runs"]]
         url = f"{site}{RUNS_URL}/compare?{urllib.parse.urlencode([('run', row['key']) for row in rows])}"
         is_pair = answer["pair"] is not None and answer["pair"]["why_not"] is None
@@ -115,7 +98,7 @@ class ComparePage:
             else [],
             url=url,
             poll_ms=round(1e3 * POLL_S),
-            chart_library=f"{chart_library().name}?v={version('plotly')}",
+            chart_library=chart_library_name(),
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",
             here="runs",

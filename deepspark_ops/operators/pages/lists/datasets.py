@@ -66,13 +66,7 @@ class DatasetsPage:
         return regular_text(path) if path.is_file() else None
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
-        """Return the list, or the page of a dataset.
-
-        Args:
-            answer: Of ``answer`` or ``dataset``.
-            nonce: Of the page's scripts and styles.
-            site: Path that Airflow is served under, without a slash at its end.
-        """
+        """Return the list, or the page of a dataset, see ``answers.shown``."""
         datasets = [answer["dataset"]] if "dataset" in answer else answer["datasets"]
         shown = [
             {

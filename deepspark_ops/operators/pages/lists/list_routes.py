@@ -10,12 +10,13 @@ from fastapi.responses import HTMLResponse, Response
 
 from deepspark_ops.operators.pages.access.headers import FILE_HEADERS, REPORT_HEADERS
 from deepspark_ops.operators.pages.access.person import Asks, Readable
-from deepspark_ops.operators.pages.answers import show_message, shown, wants_json
-from deepspark_ops.operators.pages.lists.compare import ComparePage, NoComparison
+from deepspark_ops.operators.pages.answers import shown, wants_json
+from deepspark_ops.operators.pages.lists.compare import ComparePage
 from deepspark_ops.operators.pages.lists.datasets import DatasetsPage
 from deepspark_ops.operators.pages.lists.overview import OverviewPage
 from deepspark_ops.operators.pages.lists.run_tables import csv_text, parquet_bytes
 from deepspark_ops.operators.pages.lists.runs import TRIGGER_DAG, RunsPage, query_of
+from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.listing import with_curve
 
@@ -34,30 +35,27 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
         answer = runs.answer(person.readable, query, is_refresh=REFRESH_HEADER in request.headers)
         status = 400 if query.error and request.query_params.get("format") else 200
         if (kind := request.query_params.get("format")) in ("csv", "parquet") and not query.error:
-            return _as_file(request, answer["runs"], kind)
+            return _as_file(answer["runs"], kind)
         if wants_json(request):
-            return shown(request, runs, {**answer, "runs": [with_curve(row) for row in answer["runs"]]}, status)
+            return shown(request, runs.page, {**answer, "runs": [with_curve(row) for row in answer["runs"]]}, status)
         may_change = any(person.may_trigger([dag]) for dag in runs.our_dags() & person.readable)
         options = {
             "user": person.user.get_name(),
             "token": person.token if may_change else "",
             "may_trigger": TRIGGER_DAG in person.readable and person.may_trigger([TRIGGER_DAG]),
         }
-        return shown(request, runs, answer, status, **options)
+        return shown(request, runs.page, answer, status, **options)
 
     @app.get("/runs/overview")
     def show_overview(request: Request, readable: Readable) -> Response:
         query = query_of(request.query_params)
         status = 400 if query.error and wants_json(request) else 200
-        return shown(request, overview, overview.answer(readable, query), status)
+        return shown(request, overview.page, overview.answer(readable, query), status)
 
     @app.get("/runs/compare")
     def show_comparison(request: Request, readable: Readable, all: str = "") -> Response:
-        try:
-            answer = compared.answer(readable, request.query_params.getlist("run"))
-        except NoComparison as error:
-            return show_message(request, str(error), error.status)
-        return shown(request, compared, answer, shows_all=bool(all))
+        answer = compared.answer(readable, request.query_params.getlist("run"))
+        return shown(request, compared.page, answer, shows_all=bool(all))
 
     _add_dataset_routes(app, DatasetsPage(installation, runs))
 
@@ -65,14 +63,14 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
 def _add_dataset_routes(app: FastAPI, datasets: DatasetsPage) -> None:
     @app.get("/datasets")
     def show_datasets(request: Request, readable: Readable) -> Response:
-        return shown(request, datasets, datasets.answer(readable))
+        return shown(request, datasets.page, datasets.answer(readable))
 
     @app.get("/datasets/{name}/report")
     def show_dataset_report(request: Request, readable: Readable, name: str) -> Response:
         report = datasets.report(readable, name)
         if report is None:
             message = f'there is no report of a dataset "{name}", or no run that used it is of a DAG that you may read'
-            return show_message(request, message, 404, "datasets")
+            raise Refused(message, 404)
         return HTMLResponse(report, headers=REPORT_HEADERS)
 
     @app.get("/datasets/{name}")
@@ -80,15 +78,15 @@ def _add_dataset_routes(app: FastAPI, datasets: DatasetsPage) -> None:
         answer = datasets.dataset(readable, name)
         if answer is None:
             message = f'there is no dataset "{name}", or no run that used it is of a DAG that you may read'
-            return show_message(request, message, 404, "datasets")
-        return shown(request, datasets, answer)
+            raise Refused(message, 404)
+        return shown(request, datasets.page, answer)
 
 
-def _as_file(request: Request, rows: Sequence[Mapping[str, Any]], kind: str) -> Response:
+def _as_file(rows: Sequence[Mapping[str, Any]], kind: str) -> Response:
     try:
         content = csv_text(rows) if kind == "csv" else parquet_bytes(rows)
     except ModuleNotFoundError as error:
-        return show_message(request, str(error), 409)
+        raise Refused(str(error), 409) from None
     media_type = "text/csv; charset=utf-8" if kind == "csv" else "application/vnd.apache.parquet"
     headers = {**FILE_HEADERS, "Content-Disposition": f'attachment; filename="runs.{kind}"'}
     return Response(content, media_type=media_type, headers=headers)

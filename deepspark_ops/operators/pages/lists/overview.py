@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from deepspark_ops.file_stamp import Stamp
 from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run, run_url
 from deepspark_ops.operators.pages.lists.run_columns import list_address
 from deepspark_ops.operators.pages.lists.runs import AskedRuns, RunsPage
-from deepspark_ops.operators.pages.static_files import chart_library
+from deepspark_ops.operators.pages.static_files import chart_library_name
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.many_runs import MOST_RUNS, correlations, main_figure, plain_columns, run_columns
@@ -65,13 +64,7 @@ class OverviewPage:
         }
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
-        """Return the overview as a page.
-
-        Args:
-            answer: Of this overview.
-            nonce: Of the page's scripts and styles.
-            site: Path that Airflow is served under, without a slash at its end.
-        """
+        """Return the overview as a page, see ``answers.shown``."""
         query = answer["query"]
         json_url = list_address(site, {**query, "format": "json"}).replace(RUNS_URL, OVERVIEW_URL, 1)
         return template("overview.html.jinja").render(
@@ -80,7 +73,7 @@ class OverviewPage:
             data_url=json_url,
             list_url=list_address(site, query),
             airflow_site=site,
-            chart_library=f"{chart_library().name}?v={version('plotly')}",
+            chart_library=chart_library_name(),
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",
             here="runs",

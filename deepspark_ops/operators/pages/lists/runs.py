@@ -142,15 +142,10 @@ class RunsPage:
         self, answer: Mapping[str, Any], *, nonce: str, site: str = "", user: str = "", token: str = "",
         may_trigger: bool = False,
     ) -> str:  # fmt: skip
-        """Return the list as a page.
+        """Return the list as a page, see ``answers.shown``.
 
-        Args:
-            answer: Of this list.
-            nonce: Of the page's scripts and styles.
-            site: Path that Airflow is served under, without a slash at its end.
-            user: Name of the person, for the columns that the browser keeps.
-            token: Token for the forms of a person who may change runs; empty for other persons.
-            may_trigger: Whether the person may trigger ``TRIGGER_DAG``.
+        ``user`` is the person's name, for the columns that the browser keeps. ``token`` is for the forms of a person
+        who may change runs, empty for other persons. ``may_trigger``: whether the person may trigger ``TRIGGER_DAG``.
         """
         query, number = answer["query"], answer["page"]
         shown_rows = answer["runs"][(number - 1) * ROWS_SHOWN : number * ROWS_SHOWN]

@@ -9,25 +9,21 @@ from fastapi import Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
 from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.operators.pages.access.form_guard import Forbidden
 from deepspark_ops.operators.pages.access.headers import FILE_HEADERS, PLAIN_HEADERS
 from deepspark_ops.operators.pages.access.person import Person
 from deepspark_ops.operators.pages.addresses import model_url
-from deepspark_ops.operators.pages.answers import show_message, shown, site_of, wants_json
+from deepspark_ops.operators.pages.answers import shown, site_of, wants_json
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file
 from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.changes import ModelChanges
 from deepspark_ops.operators.pages.models.choices import choices
-from deepspark_ops.operators.pages.models.page import ModelPage, ModelsPage, with_bundle
+from deepspark_ops.operators.pages.models.page import ModelsPage, model_page, with_bundle
+from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import read_model
 
 VERIFY_EVENT = "deepspark.verify"
-
-
-class NoSuchModel(Exception):
-    """The model does not exist, or the person may not see the model."""
 
 
 class ModelHandling:
@@ -38,7 +34,6 @@ class ModelHandling:
         self._installation = installation
         self._runs = runs
         self._models = models
-        self._page = ModelPage()
 
     def show(
         self, request: Request, person: Person, name: str, *, version: str = "", status: int = 200, **state: Any
@@ -46,23 +41,23 @@ class ModelHandling:
         """Show a model; with ``state`` of what the person has just done.
 
         Raises:
-            NoSuchModel: Not for this person.
+            Refused: The person may not see the model, or the model has no such version.
         """
         try:
             answer = with_bundle(self._models, self._model(person, name), version)
         except ConfigError as error:
-            return show_message(request, str(error), 404, "models")
+            raise Refused(str(error), 404) from None
         answer["may_change"] = _may_change(person, answer)
         if answer["may_change"]:
             offers = choices(self._installation, read_model(self._models.folder, name), self.promotable_dags(person))
             state |= {"choices": offers, "token": person.token}
-        return shown(request, self._page, answer, status, **({} if wants_json(request) else state))
+        return shown(request, model_page, answer, status, **({} if wants_json(request) else state))
 
     def send_file(self, request: Request, person: Person, name: str, version: str, path: str) -> Response:
         """Send a file of a version's bundle, to be saved.
 
         Raises:
-            NoSuchModel: Not for this person.
+            Refused: The person may not see the model, or the bundle has no such file.
         """
         model = self._model(person, name)
         try:
@@ -75,7 +70,8 @@ class ModelHandling:
             else find_bundle_file(ModelFolder(self._models.folder / name).bundle(record.folder), path)
         )
         if file is None:
-            return show_message(request, f'"{path}" is no file of {version} of model "{name}"', 404, "models")
+            msg = f'"{path}" is no file of {version} of model "{name}"'
+            raise Refused(msg, 404)
         return FileResponse(file, media_type="application/octet-stream", filename=file.name, headers=FILE_HEADERS)
 
     def change(
@@ -98,12 +94,11 @@ class ModelHandling:
             entered: What the form says, for the audit log, and for the page if it was refused.
 
         Raises:
-            NoSuchModel: Not for this person.
-            Forbidden: They may see it and not change it.
+            Refused: The person may not see or not change the model.
         """
         model = self._model(person, name)
         if not _may_change(person, model):
-            raise Forbidden(_needed(model))
+            raise Refused(_needed(model), 403)
         user_name, dag, note = person.user.get_name(), model["made_by"][0], {"model": name, **entered}
         try:
             result = act(ModelChanges(self._installation, name, user_name))
@@ -130,7 +125,8 @@ class ModelHandling:
     def _model(self, person: Person, name: str) -> dict[str, Any]:
         model = self._models.model(person.readable, name)
         if model is None:
-            raise NoSuchModel(name)
+            msg = f'there is no model "{name}", or it is of a DAG that you may not read'
+            raise Refused(msg, 404)
         return model
 
 

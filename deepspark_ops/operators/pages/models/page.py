@@ -54,13 +54,7 @@ class ModelsPage:
         return overview.of_production() or (overview.versions[-1] if overview.versions else None)
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
-        """Return the list as a page.
-
-        Args:
-            answer: Of ``answer``.
-            nonce: Of the page's scripts and styles.
-            site: Path that Airflow is served under, without a slash at its end.
-        """
+        """Return the list as a page, see ``answers.shown``."""
         models = [linked(model, site) for model in answer["models"]]
         return template("models.html.jinja").render(
             title="Models",
@@ -90,38 +84,29 @@ class ModelsPage:
         return _fields(overview) if may_read else None
 
 
-class ModelPage:
-    """One model, drawn."""
+def model_page(answer: Mapping[str, Any], *, nonce: str, site: str, **shown: Any) -> str:
+    """Return a model of ``with_bundle`` as a page, see ``answers.shown``.
 
-    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", **shown: Any) -> str:
-        """Return a model as a page.
-
-        Args:
-            answer: Of ``ModelsPage.model``, with ``bundle``.
-            nonce: Of the page's scripts and styles.
-            site: Path that Airflow is served under, without a slash at its end.
-            shown: What the person may do and has done: ``token``, ``choices``, ``refused``, ``entered``, ``done``,
-                ``verified``.
-        """
-        model = linked(answer, site)
-        card = answer["bundle"]
-        version = next((row for row in model["versions"] if card and row["version"] == card["version"]), None)
-        state = {"token": "", "choices": None, "refused": None, "done": None, "verified": None} | shown
-        state["entered"] = {"to": "", "was": None, "what": None, "reason": "", "force": False} | shown.get(
-            "entered", {}
-        )
-        return template("model.html.jinja").render(
-            title=answer["name"],
-            model=model,
-            version=version,
-            chart=accuracy_chart(answer["versions"]),
-            judged_by=column_name([row["judged"] for row in answer["versions"]]),
-            previous=_previous_version(answer),
-            nonce=nonce,
-            site=f"{site}{URL_PREFIX}",
-            here="models",
-            **state,
-        )
+    ``shown`` has what the person may do and has done: ``token``, ``choices``, ``refused``, ``entered``, ``done``,
+    ``verified``.
+    """
+    model = linked(answer, site)
+    card = answer["bundle"]
+    version = next((row for row in model["versions"] if card and row["version"] == card["version"]), None)
+    state = {"token": "", "choices": None, "refused": None, "done": None, "verified": None} | shown
+    state["entered"] = {"to": "", "was": None, "what": None, "reason": "", "force": False} | shown.get("entered", {})
+    return template("model.html.jinja").render(
+        title=answer["name"],
+        model=model,
+        version=version,
+        chart=accuracy_chart(answer["versions"]),
+        judged_by=column_name([row["judged"] for row in answer["versions"]]),
+        previous=_previous_version(answer),
+        nonce=nonce,
+        site=f"{site}{URL_PREFIX}",
+        here="models",
+        **state,
+    )
 
 
 def with_bundle(models: ModelsPage, model: dict[str, Any], version: str = "") -> dict[str, Any]:

@@ -7,15 +7,11 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, Form, Request
 from fastapi.responses import Response
 
-from deepspark_ops.operators.pages.access.form_guard import Forbidden, require_own_form
+from deepspark_ops.operators.pages.access.form_guard import require_own_form
 from deepspark_ops.operators.pages.access.person import Asks, Readable
-from deepspark_ops.operators.pages.answers import show_message, shown
+from deepspark_ops.operators.pages.answers import shown
 from deepspark_ops.operators.pages.lists.runs import RunsPage
-from deepspark_ops.operators.pages.models.handling import (
-    VERIFY_EVENT,
-    ModelHandling,
-    NoSuchModel,
-)
+from deepspark_ops.operators.pages.models.handling import VERIFY_EVENT, ModelHandling
 from deepspark_ops.operators.pages.models.page import ModelsPage
 from deepspark_ops.operators.tasks.run_plan import Places
 
@@ -31,7 +27,7 @@ def add_model_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None
 
     @app.get("/models")
     def show_models(request: Request, readable: Readable) -> Response:
-        return shown(request, models, models.answer(readable))
+        return shown(request, models.page, models.answer(readable))
 
     @app.get("/models/{name}")
     def show_model(request: Request, person: Asks, name: str, version: str = "", done: int = 0) -> Response:
@@ -64,12 +60,3 @@ def add_model_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None
     @app.post("/models/{name}/verify", dependencies=own_form)
     def verify(request: Request, person: Asks, name: str) -> Response:
         return handling.change(request, person, name, VERIFY_EVENT, lambda changes: changes.verify(), {})
-
-    @app.exception_handler(NoSuchModel)
-    def no_model(request: Request, error: NoSuchModel) -> Response:
-        text = f'there is no model "{error}", or it is of a DAG that you may not read'
-        return show_message(request, text, 404, "models")
-
-    @app.exception_handler(Forbidden)
-    def forbidden(request: Request, error: Forbidden) -> Response:
-        return show_message(request, str(error), 403, "models" if "/models" in request.url.path else "runs")

@@ -31,13 +31,7 @@ class BundlePage:
         return {"format_version": ANSWER_VERSION, "dag": dag_id, "run": run_id, **card, "run_name": name}
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
-        """Return the page of an answer.
-
-        Args:
-            answer: Of ``answer``.
-            nonce: Of the page's scripts and styles.
-            site: Path that Airflow is served under, without a slash at its end.
-        """
+        """Return the page of an answer, see ``answers.shown``."""
         dag, run = answer["dag"], answer["run"]
         return template("bundle.html.jinja").render(
             title=f"Bundle of {answer['run_name']}",

@@ -11,6 +11,7 @@ from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.evaluate.task_pages.report_name import with_name
 from deepspark_ops.operators.pages.addresses import find_run
+from deepspark_ops.operators.pages.refused import no_run
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.run_text import run_name
 from deepspark_ops.run_label.label import RunLabel, read_label, write_label
@@ -18,10 +19,6 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 MOST_RUNS = 500
 """Runs that a single request archives."""
-
-
-class NoSuchRun(Exception):
-    """The run does not exist, or the person may not see the run."""
 
 
 class LabelChanges:
@@ -36,7 +33,7 @@ class LabelChanges:
         """Give a run a name and tags, also in the run's report; empty texts give the default name and no tags.
 
         Raises:
-            NoSuchRun: There is no such run for the person.
+            Refused: There is no such run for the person.
             ConfigError: A text is too long.
         """
         (folder,) = self._folders(readable, [key])
@@ -50,7 +47,7 @@ class LabelChanges:
         """Put runs into the archive, or take the runs out.
 
         Raises:
-            NoSuchRun: There is no such run for the person; no run is changed then.
+            Refused: There is no such run for the person; no run is changed then.
         """
         for folder in self._folders(readable, keys):
             write_label(folder, read_label(folder).model_copy(update={"archived": archived}))
@@ -63,7 +60,7 @@ class LabelChanges:
             dag, _, run = key.partition("/")
             folder = find_run(self._installation, dag, run) if key in run_keys else None
             if folder is None:
-                raise NoSuchRun(key)
+                raise no_run(key)
             folders.append(folder)
         return folders
 

@@ -10,12 +10,13 @@ from fastapi import Depends, FastAPI, Form, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.operators.pages.access.form_guard import Forbidden, require_own_form
+from deepspark_ops.operators.pages.access.form_guard import require_own_form
 from deepspark_ops.operators.pages.access.headers import PLAIN_HEADERS
 from deepspark_ops.operators.pages.access.person import Asks, Person
 from deepspark_ops.operators.pages.addresses import RUNS_URL, run_url
-from deepspark_ops.operators.pages.answers import show_message, site_of, wants_json
-from deepspark_ops.operators.pages.run.label_changes import MOST_RUNS, LabelChanges, NoSuchRun
+from deepspark_ops.operators.pages.answers import site_of, wants_json
+from deepspark_ops.operators.pages.refused import Refused, no_run
+from deepspark_ops.operators.pages.run.label_changes import MOST_RUNS, LabelChanges
 from deepspark_ops.operators.tasks.run_plan import Places
 
 LABEL_EVENT = "deepspark.label"
@@ -36,7 +37,8 @@ def add_label_routes(app: FastAPI, installation: Places, run_keys: Callable[[Col
         take_out: bool = False,
     ) -> Response:
         if not 1 <= len(run) <= MOST_RUNS:
-            return show_message(request, f"{len(run)} runs are ticked; tick 1 to {MOST_RUNS} in the list", 400)
+            msg = f"{len(run)} runs are ticked; tick 1 to {MOST_RUNS} in the list"
+            raise Refused(msg, 400)
         _require_right(person, run)
         changes.archive(person.readable, run, archived=not take_out)
         for key in run:
@@ -51,29 +53,25 @@ def add_label_routes(app: FastAPI, installation: Places, run_keys: Callable[[Col
         try:
             changed = changes.rename(person.readable, key, name, tags)
         except ConfigError as error:
-            return show_message(request, f"the name was not changed: {error}", 409)
+            msg = f"the name was not changed: {error}"
+            raise Refused(msg, 409) from None
         _note(person, LABEL_EVENT, key, name=changed.name, tags=list(changed.tags))
         return _changed(request, run_url(dag_id, run_id, "training"), **changed.model_dump(mode="json"))
-
-    @app.exception_handler(NoSuchRun)
-    def no_run(request: Request, error: NoSuchRun) -> Response:
-        return show_message(request, f'there is no run "{error}", or it is of a DAG that you may not read', 404)
 
 
 def _require_right(person: Person, keys: Collection[str]) -> None:
     """Refuse a person without the right to trigger the runs' DAGs.
 
     Raises:
-        NoSuchRun: The person may not even read a DAG.
-        Forbidden: The person may read the DAGs only.
+        Refused: The person may not read a DAG, or may only read a DAG.
     """
     for key in keys:
         dag = key.partition("/")[0]
         if dag not in person.readable:
-            raise NoSuchRun(key)
+            raise no_run(key)
         if not person.may_trigger([dag]):
             msg = f"to change a run of {dag} one needs the right to trigger {dag}; ask who gives rights in Airflow"
-            raise Forbidden(msg)
+            raise Refused(msg, 403)
 
 
 def _note(person: Person, event: str, key: str, **changed: Any) -> None:

@@ -20,6 +20,7 @@ from deepspark_ops.evaluate.per_sample.row_reader import Outcome, RowOrder, RowQ
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, evaluation_folder, find_run, run_url
+from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.pages.run.sample_bars import chart_of, drawn_bars
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
@@ -64,15 +65,6 @@ _WORDS: Final[Mapping[str, str]] = {
 _HIDDEN: Final = ("content",)
 
 
-class NoSamples(Exception):
-    """The samples cannot be shown; ``status`` is the HTTP status."""
-
-    def __init__(self, message: str, status: int) -> None:
-        """Keep both."""
-        super().__init__(message)
-        self.status = status
-
-
 @dataclass(frozen=True)
 class _Evaluated:
     """A run's evaluation on disk."""
@@ -103,7 +95,7 @@ class SamplesPage:
             readable: The DAGs that the person may read.
 
         Raises:
-            NoSamples: There is no evaluation, the two runs cannot be compared, or a parameter is none.
+            Refused: There is no evaluation, the two runs cannot be compared, or a parameter is none.
         """
         query = read_query(parameters)
         evaluated, other = self._evaluations(dag_id, run_id, parameters, readable)
@@ -112,7 +104,7 @@ class SamplesPage:
         outputs = _outputs(metrics) if "residual" in rows.columns else []
         if query.output and not outputs:
             message = f"output={query.output} is no output with residuals; the outputs of a regression count from 0"
-            raise NoSamples(message, 400)
+            raise Refused(message, 400)
         n_pages = max(1, math.ceil(rows.n_rows / ROWS_SHOWN))
         page = min(_number(parameters.get("page") or "1", "page", int, low=1) or 1, n_pages)
         shown_rows = rows.rows((page - 1) * ROWS_SHOWN, ROWS_SHOWN)
@@ -144,13 +136,7 @@ class SamplesPage:
         return _select(evaluated, query, other).csv()
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
-        """Return the page of an answer.
-
-        Args:
-            answer: Of ``answer``.
-            nonce: Of the page's scripts and styles.
-            site: Path that Airflow is served under, without a slash at its end.
-        """
+        """Return the page of an answer, see ``answers.shown``."""
         here = site + run_url(answer["dag"], answer["run"], "samples")
         is_classification = answer["task"] == "classification"
         other = answer["with"]
@@ -192,22 +178,22 @@ class SamplesPage:
         other_dag, _, other_run = key.partition("/")
         subject = f'run "{key[:200]}"'
         if other_dag not in readable:  # the same words as for a run that does not exist
-            raise NoSamples(_no_evaluation(subject), 404)
+            raise Refused(_no_evaluation(subject), 404)
         other = self._evaluated(other_dag, other_run, subject)
         if why_not := why_not_compared(evaluated.metrics, other.metrics, (run_id, other_run)):
             message = f"not compared: {why_not}"
-            raise NoSamples(message, 409)
+            raise Refused(message, 409)
         return evaluated, other
 
     def _evaluated(self, dag_id: str, run_id: str, subject: str) -> _Evaluated:
         run = find_run(self._installation, dag_id, run_id)
         folder = None if run is None else evaluation_folder(run)
         if folder is None or not (folder / METRICS_NAME).is_file():
-            raise NoSamples(_no_evaluation(subject), 404)
+            raise Refused(_no_evaluation(subject), 404)
         try:
             return _Evaluated(dag_id, run_id, folder, read_metrics(folder / METRICS_NAME))
         except DataError as error:
-            raise NoSamples(str(error), 404) from None
+            raise Refused(str(error), 404) from None
 
 
 def _no_evaluation(subject: str) -> str:
@@ -223,19 +209,19 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
             ``other_predicted`` and ``outcome``.
 
     Raises:
-        NoSamples: A value is not allowed.
+        Refused: A value is not allowed.
     """
     order = parameters.get("sort") or "-loss"
     if order not in get_args(RowOrder):
         message = f'sort="{order}" is no order; allowed: {", ".join(get_args(RowOrder))}'
-        raise NoSamples(message, 400)
+        raise Refused(message, 400)
     outcome = parameters.get("outcome") or None
     if outcome not in (None, *get_args(Outcome)):
         message = f'outcome="{outcome}" is no outcome; allowed: {", ".join(get_args(Outcome))}'
-        raise NoSamples(message, 400)
+        raise Refused(message, 400)
     if not parameters.get("with") and (outcome or parameters.get("other_predicted") or order in _PAIR_ORDERS):
         message = "outcome, other_predicted and loss_difference are of two runs; add with=DAG/RUN to the address"
-        raise NoSamples(message, 400)
+        raise Refused(message, 400)
 
     def number(name: str, kind: Callable[[str], Any]) -> Any:
         return _number(parameters.get(name), name, kind)
@@ -264,14 +250,14 @@ def _number(text: str | None, name: str, kind: Callable[[str], Any], *, low: int
         value = math.nan
     if not low <= value <= 2**31 - 1:  # NaN neither
         message = f'{name}="{text[:40]}" is not a {"whole " if kind is int else ""}number from {low} to 2147483647'
-        raise NoSamples(message, 400)
+        raise Refused(message, 400)
     return value
 
 
 def _choice(text: str | None, name: str, words: tuple[str, str]) -> bool | None:
     if text not in (None, "", "0", "1"):
         message = f'{name}="{text[:40]}" is neither 1 ({words[0]}) nor 0 ({words[1]})'
-        raise NoSamples(message, 400)
+        raise Refused(message, 400)
     return None if not text else text == "1"
 
 
@@ -282,7 +268,7 @@ def _signed_number(text: str | None, name: str) -> float | None:
         if math.isfinite(value := float(text)):
             return value
     message = f'{name}="{text[:40]}" is not a number'
-    raise NoSamples(message, 400)
+    raise Refused(message, 400)
 
 
 def _select(evaluated: _Evaluated, query: RowQuery, other: _Evaluated | None) -> SelectedRows:
@@ -290,7 +276,7 @@ def _select(evaluated: _Evaluated, query: RowQuery, other: _Evaluated | None) ->
     try:
         return SelectedRows(evaluated.folder, query, evaluated.metrics.scored.weights_digest, second)
     except DataError as error:
-        raise NoSamples(str(error), 404) from None
+        raise Refused(str(error), 404) from None
 
 
 def _class_names(metrics: MetricsReport) -> list[str] | None:

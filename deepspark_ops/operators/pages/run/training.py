@@ -6,7 +6,6 @@ import shlex
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ from deepspark_ops.operators.pages.addresses import (
 )
 from deepspark_ops.operators.pages.run.champion import champion_of, evaluation_of
 from deepspark_ops.operators.pages.run.trials import ComparedTrials, comparison_of_trial
-from deepspark_ops.operators.pages.static_files import chart_library
+from deepspark_ops.operators.pages.static_files import chart_library_name
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.run_label.label import read_label
@@ -142,14 +141,10 @@ class TrainingPage:
     def page(
         self, answer: Mapping[str, Any], *, nonce: str, site: str = "", is_report: bool = False, token: str = ""
     ) -> str:
-        """Return the whole page.
+        """Return the whole page, see ``answers.shown``.
 
-        Args:
-            answer: Of this run.
-            nonce: Of the page's scripts and styles, as its headers name it.
-            site: Path that Airflow is served under, without a slash at its end.
-            is_report: Whether the page stands in for a report that is not there yet.
-            token: Token for the forms of a person who may change the run; empty for other persons.
+        ``is_report``: whether the page stands in for a report that is not there yet. ``token`` is for the forms of a
+        person who may change the run, empty for other persons.
         """
         return template("training.html.jinja").render(
             **_view(answer, site),
@@ -159,7 +154,7 @@ class TrainingPage:
             **_label_addresses(answer, site),
             is_report=is_report,
             poll_ms=round(1e3 * POLL_S),
-            chart_library=f"{chart_library().name}?v={version('plotly')}",
+            chart_library=chart_library_name(),
         )
 
 
