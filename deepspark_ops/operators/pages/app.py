@@ -26,14 +26,13 @@ from deepspark_ops.operators.pages.access.headers import (
 from deepspark_ops.operators.pages.access.person import Readable, Triggers
 from deepspark_ops.operators.pages.addresses import RUNS_URL, find_run
 from deepspark_ops.operators.pages.answers import show_refusal, shown, site_of
-from deepspark_ops.operators.pages.bundle_card import find_bundle_file
+from deepspark_ops.operators.pages.bundle import BundlePage, find_bundle_file
 from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns, RunRows, read_schedules, tagged_dags
 from deepspark_ops.operators.pages.lists.list_routes import add_list_routes
 from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.routes import add_model_routes
 from deepspark_ops.operators.pages.refused import Refused
-from deepspark_ops.operators.pages.run.bundle import BundlePage
-from deepspark_ops.operators.pages.run.label_routes import add_label_routes
+from deepspark_ops.operators.pages.run.labels import add_label_routes
 from deepspark_ops.operators.pages.run.run_parts import SeveralRuns, run_of_tab
 from deepspark_ops.operators.pages.run.samples import SamplesPage
 from deepspark_ops.operators.pages.run.training import TrainingPage

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, model_url, run_url
-from deepspark_ops.operators.pages.bundle_card import bundle_card
+from deepspark_ops.operators.pages.bundle import bundle_card
 from deepspark_ops.operators.pages.models.chart import accuracy_chart, alike, column_name
 from deepspark_ops.operators.pages.templates import figure, template
 from deepspark_ops.operators.tasks.run_plan import Places

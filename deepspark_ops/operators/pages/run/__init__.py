@@ -1,1 +1,1 @@
-"""The pages about a run: training, bundle, the model in production, trials."""
+"""The pages about a run: training, samples, labels, the model in production, trials."""
