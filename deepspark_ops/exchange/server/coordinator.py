@@ -28,7 +28,6 @@ from deepspark_ops.exchange.server.snapshot_gathering import SnapshotGathering, 
 from deepspark_ops.exchange.server.statistics_exchange import StatisticsExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Grant, GrantAnswer, Wait
-from deepspark_ops.exchange.state.leases import EpochReport
 from deepspark_ops.exchange.state.messages import CONTROLS, HOLD_S, Join, Leave, Lose, Request, RequestGrant
 from deepspark_ops.exchange.state.pending_snapshot import forget_pending
 from deepspark_ops.exchange.transport.link import Welcome
@@ -107,6 +106,7 @@ class Coordinator:
         self._next_expiry = 0.0
         watch = LostUpdates(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
         self._report = ServerReport(center, watch, clock)
+        self._shared.state.read_epochs.clear()  # the server before has reported the epochs of the journal
         for note in self._shared.state.lease_notes:
             self._emit(make_event("note", clock=self._shared.state.grants.clock, text=note))
         if self._shared.is_resumed:
@@ -170,8 +170,9 @@ class Coordinator:
                 has_steps = isinstance(answer, Grant) and answer.count > 0
                 self.updates.granted(request.worker, now, has_steps=has_steps)
             clock = state.grants.clock
-        if is_new and isinstance(answer, EpochReport):
-            self._emit(make_event("epoch", clock=clock, **asdict(answer)))
+            read_epochs, state.read_epochs = state.read_epochs, []
+        for epoch in read_epochs:
+            self._emit(make_event("epoch", clock=clock, **asdict(epoch)))
         if request.changes_clock:
             self._close_round()
             self.updates.apply_rest()

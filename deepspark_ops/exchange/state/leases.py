@@ -74,8 +74,7 @@ class Lease:
         start: First sample of the piece in the shard.
         count: Samples of the piece.
         dataset: Name of the dataset.
-        skip: The first ``skip`` samples, in reading order, were used before the run was interrupted: leave them out
-            (it may be all of them).
+        skip: The first ``skip`` samples, in reading order, were used before the run was interrupted: leave them out.
         shuffle_seed: None: samples in file order; else see ``sample_order``.
         id: Names the lease.
         next_shards: Where few shards are mixed, the ones that the next pieces are of, up to the end of the next group,
@@ -185,38 +184,25 @@ class DataLeases:
         seed = self._dataset.seed if self._dataset.order == "shuffled" else None
         return Lease(piece.epoch, shard, start, count, self._name, piece.skip, seed, lease_id, self._next_shards())
 
-    def complete(self, worker: int, lease_id: int, consumed: int | None = None) -> EpochReport | None:
+    def complete(self, worker: int, lease_id: int) -> EpochReport | None:
         """Note a lease as read.
 
         Args:
             worker: Who read it.
             lease_id: As given by ``lease``.
-            consumed: Samples of the piece used, ``skip`` included; None: all. The rest is leased again.
 
         Returns:
             The epoch's report if this was its last piece. A lease that was lost meanwhile changes nothing.
         """
         piece = self._open.get(worker, {}).pop(lease_id, None)
-        if piece is None:
-            return None
-        count = self._count(piece)
-        if consumed is not None and consumed < count:
-            self._return(piece, max(piece.skip, consumed))
-            return None
-        progress = self._position.progress.setdefault(piece.epoch, _Progress())
-        progress.pieces += 1
-        progress.samples += count
-        if progress.pieces < len(self._pieces):
-            return None
-        del self._position.progress[piece.epoch]
-        return EpochReport(self._name, piece.epoch, progress.samples, progress.reissued_samples)
+        return None if piece is None else self._completed(piece, self._position.progress)
 
     def release(self, worker: int) -> None:
         """Take back every lease of a lost worker."""
         for piece in self._open.pop(worker, {}).values():
             progress = self._position.progress.setdefault(piece.epoch, _Progress())
             progress.reissued_samples += self._count(piece) - piece.skip
-            self._return(piece, piece.skip)
+            bisect.insort(self._position.returned, (piece.epoch, piece.position, piece.skip))
 
     def to_state(self) -> dict[str, Any]:
         """Return all variables, holders of leases included, as plain JSON values."""
@@ -225,7 +211,7 @@ class DataLeases:
             "epoch": self._position.epoch,
             "next": self._position.next,
             "returned": list(self._position.returned),
-            "progress": [[epoch, {**vars(p)}] for epoch, p in self._position.progress.items()],
+            "progress": _plain(self._position.progress),
             "mixed_before": self._mixed_before,
             "next_id": self._next_id,
             "open": sorted(
@@ -235,18 +221,17 @@ class DataLeases:
             ),
         }
 
-    def note_read(self, state: Mapping[str, Any], lease_id: int, consumed: int | None) -> None:
+    def note_read(self, state: Mapping[str, Any], lease_id: int) -> None:
         """Note a piece as read in an earlier ``to_state`` of this run, if the lease is open there.
 
         Args:
             state: Written in place.
             lease_id: As given by ``lease``.
-            consumed: As in ``complete``.
         """
         position = bisect.bisect_left(state["open"], lease_id, key=itemgetter(0))
         for open_id, _, piece in state["open"][position : position + 1]:
             if open_id == lease_id:
-                piece["skip"] = self._count(_Piece(**piece)) if consumed is None else max(piece["skip"], consumed)
+                piece["skip"] = self._count(_Piece(**piece))
 
     def retry_state(self, state: Mapping[str, Any], consumed: Mapping[int, int]) -> dict[str, Any]:
         """Return a ``to_state`` of this run without open leases.
@@ -256,11 +241,15 @@ class DataLeases:
             consumed: Lease id -> samples used by then, ``skip`` included: they are given again from there.
         """
         returned = [tuple(piece) for piece in state["returned"]]
+        progress = _progress_of(state)
         for lease_id, _, plain in state["open"]:
             piece = _Piece(**plain)
-            skip = min(self._count(piece), max(piece.skip, consumed.get(lease_id, piece.skip)))
-            returned.append((piece.epoch, piece.position, skip))
-        return {**state, "open": [], "returned": sorted(returned)}
+            skip = max(piece.skip, consumed.get(lease_id, piece.skip))
+            if skip < self._count(piece):
+                returned.append((piece.epoch, piece.position, skip))
+            else:
+                self._completed(piece, progress)
+        return {**state, "open": [], "returned": sorted(returned), "progress": _plain(progress)}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
         """Take the variables that ``to_state`` returned.
@@ -277,9 +266,8 @@ class DataLeases:
         self._mixed_before = [(epoch, mixed) for epoch, mixed in state.get("mixed_before", ())]
         if saved_order.mixed_shards != self._dataset.mixed_shards:
             self._mixed_before.append((state["epoch"], saved_order.mixed_shards))
-        progress = {epoch: _Progress(**counts) for epoch, counts in state["progress"]}
         returned = [(epoch, position, skip) for epoch, position, skip in state["returned"]]
-        self._position = _Position(state["epoch"], state["next"], returned, progress)
+        self._position = _Position(state["epoch"], state["next"], returned, _progress_of(state))
         self._orders.clear()
         self._open = {}
         for lease_id, worker, piece in state["open"]:
@@ -287,8 +275,15 @@ class DataLeases:
         self._next_id = state["next_id"]
         return True
 
-    def _return(self, piece: _Piece, skip: int) -> None:
-        bisect.insort(self._position.returned, (piece.epoch, piece.position, skip))
+    def _completed(self, piece: _Piece, progress: dict[int, _Progress]) -> EpochReport | None:
+        """Count a piece as read in the progress of its epoch; return the report of an epoch that ends."""
+        counts = progress.setdefault(piece.epoch, _Progress())
+        counts.pieces += 1
+        counts.samples += self._count(piece)
+        if counts.pieces < len(self._pieces):
+            return None
+        del progress[piece.epoch]
+        return EpochReport(self._name, piece.epoch, counts.samples, counts.reissued_samples)
 
     def _count(self, piece: _Piece) -> int:
         return self._pieces[self._order(piece.epoch).pieces[piece.position]][2]
@@ -325,6 +320,15 @@ class DataLeases:
         if last_group > order.groups[-1] and (next_order := self._order(at.epoch + 1)).groups:
             positions += next_order.pieces[: bisect.bisect_right(next_order.groups, next_order.groups[0])]
         return tuple(dict.fromkeys(self._pieces[piece][0] for piece in positions))
+
+
+def _plain(progress: Mapping[int, _Progress]) -> list[list[Any]]:
+    """Return JSON values; ``_progress_of`` is the inverse."""
+    return [[epoch, {**vars(counts)}] for epoch, counts in progress.items()]
+
+
+def _progress_of(state: Mapping[str, Any]) -> dict[int, _Progress]:
+    return {epoch: _Progress(**counts) for epoch, counts in state["progress"]}
 
 
 def _cut_shards(dataset: DatasetOrder) -> list[tuple[int, int, int]]:

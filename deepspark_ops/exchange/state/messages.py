@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, get_typ
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import DRIVER
 from deepspark_ops.exchange.state.grants import GrantAnswer, Wait, answer_from_json, answer_to_json
-from deepspark_ops.exchange.state.leases import EpochReport, Lease
+from deepspark_ops.exchange.state.leases import Lease
 
 if TYPE_CHECKING:
     from deepspark_ops.exchange.state.run_state import ExchangeState
@@ -150,9 +150,7 @@ class RequestGrant(Request[GrantAnswer]):
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """See ``Message``."""
         request = super().from_json(plain)
-        if not all(type(grant) is int for grant in request.done):
-            msg = f'call "{cls.call}": done={str(request.done)[:40]}: expected ids of grants'
-            raise ProtocolError(msg)
+        _require_ids(request, "done", request.done)
         return request
 
     def answer(self, state: ExchangeState, now: float) -> GrantAnswer:
@@ -196,15 +194,28 @@ class Acknowledge(Request[bool]):
 
 @dataclass(frozen=True)
 class LeaseData(Request[Lease | None]):
-    """Requests the next piece of a dataset; see ``ExchangeState.lease``."""
+    """Reports pieces of a dataset as read and requests the next piece; see ``ExchangeState.lease``.
+
+    Attributes:
+        dataset: Name of the dataset.
+        read: Ids of the leases whose samples are all used.
+    """
 
     call = "lease"
 
     dataset: str
+    read: list[int] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """See ``Message``."""
+        request = super().from_json(plain)
+        _require_ids(request, "read", request.read)
+        return request
 
     def answer(self, state: ExchangeState, now: float) -> Lease | None:
         """Return the piece; None where no step is left."""
-        return state.lease(self.worker, self.dataset)
+        return state.lease(self.worker, self.dataset, self.read)
 
     def answer_to_json(self, answer: Lease | None) -> dict[str, Any] | None:
         """See ``Request``."""
@@ -213,35 +224,6 @@ class LeaseData(Request[Lease | None]):
     def answer_from_json(self, plain: Any) -> Lease | None:
         """See ``Request``."""
         return None if plain is None else Lease.from_json(plain)
-
-
-@dataclass(frozen=True)
-class ReturnLease(Request[EpochReport | None]):
-    """Reports a piece as read; see ``DataLeases.complete``.
-
-    Attributes:
-        dataset: Name of the dataset.
-        lease: Id of the lease.
-        consumed: Samples used, ``skip`` included; None: all.
-    """
-
-    call = "return_lease"
-
-    dataset: str
-    lease: int
-    consumed: int | None = None
-
-    def answer(self, state: ExchangeState, now: float) -> EpochReport | None:
-        """Return the report of the epoch, if this piece was its last."""
-        return state.return_lease(self.worker, self.dataset, self.lease, self.consumed)
-
-    def answer_to_json(self, answer: EpochReport | None) -> dict[str, Any] | None:
-        """See ``Request``."""
-        return None if answer is None else {**vars(answer)}
-
-    def answer_from_json(self, plain: Any) -> EpochReport | None:
-        """See ``Request``."""
-        return None if plain is None else EpochReport(**plain)
 
 
 @dataclass(frozen=True)
@@ -383,9 +365,7 @@ class Restore(Message):
         state.restore(self.state)
 
 
-REQUESTS: Mapping[str, type[Request[Any]]] = {
-    kind.call: kind for kind in (RequestGrant, Acknowledge, LeaseData, ReturnLease)
-}
+REQUESTS: Mapping[str, type[Request[Any]]] = {kind.call: kind for kind in (RequestGrant, Acknowledge, LeaseData)}
 CONTROLS: Mapping[str, type[Message]] = {kind.call: kind for kind in (TakeSnapshot, StopEarly, StopNow)}
 """The messages of the driver."""
 _CHANGES = (Join, Leave, Lose, StateReceived, CenterCopied, SnapshotLeftOut, SnapshotComplete, Restore)
@@ -403,6 +383,12 @@ def message_from_json(plain: Any) -> Message:
         msg = f"{str(plain)[:80]!r}: not a message; calls: {', '.join(_MESSAGES)}"
         raise ProtocolError(msg)
     return kind.from_json(plain)
+
+
+def _require_ids(request: Message, name: str, ids: list[int]) -> None:
+    if not all(type(number) is int for number in ids):
+        msg = f'call "{request.call}": {name}={str(ids)[:40]}: expected ids'
+        raise ProtocolError(msg)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deepspark_ops.errors import ProtocolError
@@ -30,6 +30,7 @@ class ExchangeState:
             last step was acknowledged. Its center is of that moment, and a piece that is read to its end before the
             last worker's state is there must not be missing from it.
         lease_notes: Notes for the user on the data positions that the run started with.
+        read_epochs: Epochs that were read to the end, for the server to report; not part of ``to_state``.
     """
 
     def __init__(self, settings: ExchangeSettings) -> None:
@@ -43,6 +44,7 @@ class ExchangeState:
         self.answers: dict[int, tuple[int, str, Any]] = {}
         self.snapshots: list[int] = []
         self.positions: dict[int, dict[str, Any]] = {}
+        self.read_epochs: list[EpochReport] = []
         self.lease_notes: list[str] = []
         for name, state in settings.lease_state.items():
             if name not in self.leases or not self.leases[name].restore(state):
@@ -67,26 +69,23 @@ class ExchangeState:
         self.grants.lose(worker)
         self._release(worker)
 
-    def lease(self, worker: int, dataset: str) -> Lease | None:
-        """Lease the next piece of ``dataset`` to ``worker``; None when every step of the run is done.
+    def lease(self, worker: int, dataset: str, read: Sequence[int]) -> Lease | None:
+        """Note leases of ``dataset`` as read, and lease the next piece; None when every step of the run is done.
 
         Raises:
             ProtocolError: No such dataset.
         """
-        leases = self._leases_of(dataset)
+        if dataset not in self.leases:
+            msg = f'dataset "{dataset}" is not part of this run; known: {", ".join(self.leases) or "none"}'
+            raise ProtocolError(msg)
+        leases = self.leases[dataset]
+        for lease in read:
+            for iteration, positions in self.positions.items():
+                if self.grants.awaits(worker, iteration):  # the worker's later state will include this piece
+                    leases.note_read(positions[dataset], lease)
+            if (report := leases.complete(worker, lease)) is not None:
+                self.read_epochs.append(report)
         return None if self.grants.all_done else leases.lease(worker)
-
-    def return_lease(self, worker: int, dataset: str, lease: int, consumed: int | None) -> EpochReport | None:
-        """See ``DataLeases.complete``.
-
-        Raises:
-            ProtocolError: No such dataset.
-        """
-        leases = self._leases_of(dataset)
-        for iteration, positions in self.positions.items():
-            if self.grants.awaits(worker, iteration):  # the worker's later state will include this piece
-                leases.note_read(positions[dataset], lease, consumed)
-        return leases.complete(worker, lease, consumed)
 
     def retry_leases(self, iteration: int, metas: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         """Return the position of a retry in each dataset, for a due and incomplete snapshot.
@@ -134,12 +133,6 @@ class ExchangeState:
 
     def _note_positions(self, iteration: int) -> None:
         self.positions[iteration] = {name: leases.to_state() for name, leases in self.leases.items()}
-
-    def _leases_of(self, dataset: str) -> DataLeases:
-        if dataset not in self.leases:
-            msg = f'dataset "{dataset}" is not part of this run; known: {", ".join(self.leases) or "none"}'
-            raise ProtocolError(msg)
-        return self.leases[dataset]
 
     def _release(self, worker: int) -> None:
         for leases in self.leases.values():

@@ -14,7 +14,7 @@ from deepspark_ops.events import Event
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.exchange.state.leases import Lease
-from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, Request, RequestGrant, ReturnLease
+from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, Request, RequestGrant
 from deepspark_ops.param_vector import Vector
 
 _Answer = TypeVar("_Answer")
@@ -213,11 +213,13 @@ class WorkerLink(Protocol):
     def report_center(self) -> None:
         """Fill ``ExchangeReport.center`` in later exchanges, where the strategy pulls before a push."""
 
-    def lease(self, dataset: str = "train") -> Lease | None:
-        """Return the next piece of data; None once every step of the run is acknowledged."""
+    def lease(self, dataset: str = "train", *, read: Sequence[Lease] = ()) -> Lease | None:
+        """Return the next piece of data; None once every step of the run is acknowledged.
 
-    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
-        """Report a piece as read, or ``consumed`` samples of the piece (``skip`` included); others read the rest."""
+        Args:
+            dataset: Its name.
+            read: Leases of the dataset to report by the same message, whose samples are all used.
+        """
 
     def send_event(self, event: Event) -> None:
         """Append an event to the run's ``events.jsonl``."""
@@ -259,10 +261,6 @@ class StateRequests(ABC):
         """See ``WorkerLink``."""
         return self._ask(Acknowledge(grant.id))
 
-    def lease(self, dataset: str = "train") -> Lease | None:
+    def lease(self, dataset: str = "train", *, read: Sequence[Lease] = ()) -> Lease | None:
         """See ``WorkerLink``."""
-        return self._ask(LeaseData(dataset))
-
-    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
-        """See ``WorkerLink``."""
-        self._ask(ReturnLease(lease.dataset, lease.id, consumed))
+        return self._ask(LeaseData(dataset, [lease.id for lease in read]))

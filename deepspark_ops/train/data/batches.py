@@ -176,7 +176,7 @@ class LeasedBatches:
         by_stream: dict[str, list[FedLayer]] = {}
         for layer in layers:
             by_stream.setdefault(layer.stream, []).append(layer)
-        self._streams = [_Stream(name, group, link.lease) for name, group in by_stream.items()]
+        self._streams = [_Stream(name, group, self._next_lease) for name, group in by_stream.items()]
         self._drawn = tuple(drawn)
         room = Ring.of(layers, drawn, iter_size) if shared is None else shared
         self._capacity, self._ring = room.capacity, room.feeds
@@ -186,7 +186,8 @@ class LeasedBatches:
         """Feeds of the steps with samples of other sizes than the ring's; such a step is drawn alone."""
         self._takes_sizes = any(layer.takes_sizes for layer in layers)
         self._late: tuple[Feeds, list[Uses]] | None = None
-        self._open: dict[int, _Use] = {}
+        self._open: dict[tuple[str, int], _Use] = {}
+        """Used samples of the leases that the server does not know as read, by dataset and id."""
         self._turn = threading.Condition()
         self._head = self._held = self._ready = 0
         self._is_closed = self._is_over = False
@@ -199,9 +200,12 @@ class LeasedBatches:
         """Return itself."""
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        """Close it."""
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Close it; without an error the server gets to know the last used leases."""
         self.close()
+        if error is None:
+            for dataset in {use.lease.dataset for use in self._open.values() if use.is_all}:
+                self._next_lease(dataset)
 
     def take(self, max_steps: int) -> tuple[Feeds, int]:
         """Return ``(feeds, n_steps)``: blob -> float32 [n_steps * iter_size, *shape], valid until the next call.
@@ -267,20 +271,31 @@ class LeasedBatches:
         return {top: values[passes] for top, values in self._ring.items()}, uses
 
     def book(self, uses: Uses) -> None:
-        """Count the samples of a step as used: from now on ``leases`` counts these samples, and full leases go back."""
-        for use in uses:
-            if use.is_all:
-                self._open.pop(use.lease.id, None)
-                self._link.return_lease(use.lease)
-            else:
-                self._open[use.lease.id] = use
+        """Count the samples of a step as used: from now on ``leases`` counts these samples.
+
+        The next question for a lease of the dataset reports the used leases.
+        """
+        with self._turn:
+            self._open |= {(use.lease.dataset, use.lease.id): use for use in uses}
 
     def leases(self) -> dict[str, dict[str, int]]:
-        """Return the used samples of each open lease: dataset -> lease id -> count, ``skip`` included."""
+        """Return the used samples of each lease that may be open: dataset -> lease id -> count, ``skip`` included."""
         counts: dict[str, dict[str, int]] = {}
-        for use in self._open.values():
-            counts.setdefault(use.lease.dataset, {})[str(use.lease.id)] = use.consumed
+        with self._turn:
+            for use in self._open.values():
+                counts.setdefault(use.lease.dataset, {})[str(use.lease.id)] = use.consumed
         return counts
+
+    def _next_lease(self, dataset: str) -> Lease | None:
+        """Report the used leases of a dataset and return the next lease."""
+        with self._turn:
+            read = [use.lease for use in self._open.values() if use.is_all and use.lease.dataset == dataset]
+        lease = self._link.lease(dataset, read=read)
+        # Not earlier: a snapshot's state must name a lease that the server does not know as read yet.
+        with self._turn:
+            for read_lease in read:
+                del self._open[dataset, read_lease.id]
+        return lease
 
     def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
         """Yield a test's batches: blob -> new float32 array of full shape.

@@ -31,7 +31,6 @@ from deepspark_ops.exchange.state.messages import (
     Join,
     LeaseData,
     RequestGrant,
-    ReturnLease,
     SnapshotComplete,
     StateReceived,
 )
@@ -185,7 +184,7 @@ def as_the_journal_is_compacted(*, is_replaced: bool) -> Failpoint:
     return install
 
 
-KINDS = (RequestGrant, Acknowledge, LeaseData, ReturnLease, StateReceived, CenterCopied, SnapshotComplete)
+KINDS = (RequestGrant, Acknowledge, LeaseData, StateReceived, CenterCopied, SnapshotComplete)
 FAILPOINTS: dict[str, Failpoint] = {
     "Join: before it is in the journal": fail_before(Journal, "record", recording(Join)),
     "Join: in the journal, no answer": fail_after(Journal, "record", recording(Join)),

@@ -16,6 +16,7 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server import launch
 from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule, Wait
+from deepspark_ops.exchange.state.leases import Lease
 from deepspark_ops.exchange.state.messages import StopEarly
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from deepspark_ops.exchange.transport.link import WorkerLink
@@ -82,6 +83,7 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, names: Iterable[str
         link.join(0)
         local = link.pull()
         by_request: list[Grant] = []
+        read: list[Lease] = []
         n_checked = 0
         while not isinstance(answer := link.request_grant(WANT, done=by_request), Finished):
             by_request = []
@@ -102,9 +104,9 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, names: Iterable[str
             if answer.state_for:
                 link.send_state(answer.state_for, {"at": answer.start}, {"history": local[None, :]})
             if answer.count:
-                lease = link.lease()
+                lease = link.lease(read=read)
                 assert lease is not None
-                link.return_lease(lease)
+                read = [lease]
                 local, _ = link.exchange(local + steps(answer))
                 acknowledged.append((answer.start, answer.stop))
                 old, expected = expected, expected + steps(answer)

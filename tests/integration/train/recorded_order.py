@@ -131,7 +131,7 @@ class OrderedLink(LocalLink):
                 self._granted.append(answer)
             return answer
 
-    def lease(self, dataset: str) -> Lease | None:
+    def lease(self, dataset: str, *, read: Sequence[Lease] = ()) -> Lease | None:
         turns, order = self._turns, self._turns.order
         leases = self._exchange.coordinator._shared.state.leases[dataset]
         with turns.held_turn():
@@ -139,7 +139,7 @@ class OrderedLink(LocalLink):
                 if turns.next_push(self._first) is None:  # data read ahead of an ended run: nobody takes the data
                     break
                 turns.wait()
-            lease = super().lease(dataset)
+            lease = super().lease(dataset, read=read)
             if lease is not None:
                 turns.recorded.pieces[dataset, lease.epoch, lease.shard, lease.start] = self._worker
             return lease

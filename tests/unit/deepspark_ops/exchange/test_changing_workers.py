@@ -61,16 +61,14 @@ class Worker:
         self.held = [answer]
 
     def _read(self, records: Counter[tuple[int, int, int]]) -> None:
-        """Read a record; a whole piece is counted when the server has taken the piece back."""
-        if self.lease is None:
-            self.lease, self.n_read = self.link.lease(), 0
-        lease = self.lease
-        assert lease is not None
+        """Read a record; a whole piece is counted when the server knows the piece as read."""
+        if self.lease is None or self.n_read == self.lease.count:
+            read = [self.lease] if self.lease else []
+            self.lease, self.n_read = self.link.lease(read=read), 0
+            for piece in read:
+                records.update((piece.epoch, piece.shard, piece.start + offset) for offset in range(piece.count))
+        assert self.lease is not None
         self.n_read += 1
-        if self.n_read == lease.count:
-            self.link.return_lease(lease)
-            records.update((lease.epoch, lease.shard, lease.start + offset) for offset in range(lease.count))
-            self.lease = None
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
 from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule
+from deepspark_ops.exchange.state.leases import Lease
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.param_vector import StatisticBlobs
@@ -159,10 +160,11 @@ def test_events_and_epochs_stand_in_the_runs_events(tmp_path: Path) -> None:
     link = exchange.link()
     link.join(1)
     link.send_event(make_event("loss", clock=3, worker=1, loss=0.5))
-    for _ in range(5):
-        lease = link.lease()
+    read: list[Lease] = []
+    for _ in range(6):
+        lease = link.lease(read=read)
         assert lease is not None
-        link.return_lease(lease)
+        read = [lease]
     link.close()
     events = list(read_events(tmp_path / "events.jsonl"))
     assert [e.kind for e in events] == ["worker_joined", "loss", "epoch", "worker_lost"]

@@ -23,7 +23,7 @@ from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.state import journal as journal_module
 from deepspark_ops.exchange.state.grants import Grant, Schedule, Wait
 from deepspark_ops.exchange.state.leases import DatasetOrder
-from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, Request, RequestGrant, ReturnLease
+from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, Request, RequestGrant
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import N_PARAMS, initial_vector, make_settings
@@ -69,7 +69,7 @@ def test_leases_look_neither_for_rounds_nor_for_snapshots(tmp_path: Path, monkey
     monkeypatch.setattr(coordinator.snapshots, "advance", lambda: calls.append("advance"))
     lease = coordinator.answer(LeaseData("train").numbered(0, 2))
     assert lease is not None
-    coordinator.answer(ReturnLease("train", lease.id).numbered(0, 3))
+    coordinator.answer(LeaseData("train", [lease.id]).numbered(0, 3))
     assert calls == []
     coordinator.answer(Acknowledge(grant.id).numbered(0, 4))
     assert sorted(calls) == ["advance", "apply_rest", "close_round"]
@@ -317,24 +317,22 @@ def test_pieces_that_are_read_before_the_last_state_is_there_are_not_missed(
     ahead = request_grant(coordinator, 1, 10)
     assert request_grant(coordinator, 0, 12).state_for == 2
     coordinator.snapshots.state_received(0, 2, {"leases": {"train": {str(of_0.id): 1}}})
-    coordinator.answer(ReturnLease("train", of_0.id).numbered(0, 13))
-    last_of_0 = coordinator.answer(LeaseData("train").numbered(0, 14))
-    coordinator.answer(ReturnLease("train", last_of_0.id).numbered(0, 15))
+    last_of_0 = coordinator.answer(LeaseData("train", [of_0.id]).numbered(0, 13))
+    coordinator.answer(LeaseData("train", [last_of_0.id]).numbered(0, 14))
     if is_compacted:
         monkeypatch.setattr(journal_module, "COMPACT_BYTES", 600)
-    coordinator.answer(ReturnLease("train", of_1.id).numbered(1, 13))
-    coordinator.answer(ReturnLease("train", next_of_1.id, 1).numbered(1, 14))
+    coordinator.answer(LeaseData("train", [of_1.id]).numbered(1, 13))
     restarted, _ = make_coordinator(tmp_path, center, **changes)
     restarted.answer(Acknowledge(ahead.id).numbered(1, 15))
     assert request_grant(restarted, 1, 16).state_for == 2
-    restarted.snapshots.state_received(1, 2, {})
+    restarted.snapshots.state_received(1, 2, {"leases": {"train": {str(next_of_1.id): 1}}})
     complete = json.loads((tmp_path / "work" / "pending" / "iter_2" / "complete.json").read_text())
     center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 2, 4))
     resumed, _ = make_coordinator(tmp_path / "resumed", center, **changes, lease_state=complete["leases"])
     resumed.join(0, "c", "shm")
     leases = [resumed.answer(LeaseData("train").numbered(0, request)) for request in range(1, 6)]
     # Of worker 0 the position of its state, though it read on; of worker 1 the later state's position; the rest anew.
-    assert [(x.start, x.skip) for x in leases] == [(0, 1), (4, 4), (8, 1), (12, 0), (16, 0)]
+    assert [(x.start, x.skip) for x in leases] == [(0, 1), (8, 1), (12, 0), (16, 0), (0, 0)]
 
 
 def pushed(coordinator: Coordinator, worker: int, sequence: int) -> None:
@@ -372,6 +370,7 @@ def test_rounds_go_on_without_a_worker_that_still_compiles_and_each_record_is_re
     order = DatasetOrder((12, 8), piece_samples=1)
     coordinator, clock = make_coordinator(tmp_path, strategy=strategy, schedule=Schedule(20), datasets={"train": order})
     numbers, records, steps, sequences = [0, 0], [], [], [0, 0]
+    read: list[list[int]] = [[], []]
 
     def answer(worker: int, request: Request[Any]) -> Any:
         numbers[worker] += 1
@@ -388,9 +387,9 @@ def test_rounds_go_on_without_a_worker_that_still_compiles_and_each_record_is_re
         grant = answer(worker, RequestGrant(2))
         assert isinstance(grant, Grant)
         for _ in range(grant.count):
-            lease = answer(worker, LeaseData("train"))
+            lease = answer(worker, LeaseData("train", read[worker]))
             records.append((lease.epoch, lease.shard, lease.start))
-            answer(worker, ReturnLease("train", lease.id))
+            read[worker] = [lease.id]
         return grant
 
     def acknowledge(worker: int, grant: Grant) -> None:

@@ -13,7 +13,7 @@ from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.state import journal as journal_module
 from deepspark_ops.exchange.state.grants import Grant, Schedule
 from deepspark_ops.exchange.state.leases import DatasetOrder
-from deepspark_ops.exchange.state.messages import LeaseData, RequestGrant, ReturnLease
+from deepspark_ops.exchange.state.messages import LeaseData, RequestGrant
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
 
 HOUR_S = 3_600.0
@@ -58,10 +58,8 @@ class Crew:
 
     def lease(self, worker: int) -> None:
         """Return the piece before, and take another."""
-        if worker in self._leases:
-            lease = self._leases[worker]
-            self.coordinator.answer(ReturnLease("train", lease).numbered(worker, self._number(worker)))
-        lease_data = self.coordinator.answer(LeaseData("train").numbered(worker, self._number(worker)))
+        read = [self._leases[worker]] if worker in self._leases else []
+        lease_data = self.coordinator.answer(LeaseData("train", read).numbered(worker, self._number(worker)))
         assert lease_data is not None
         self._leases[worker] = lease_data.id
 

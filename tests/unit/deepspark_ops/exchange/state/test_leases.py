@@ -53,15 +53,6 @@ def test_lost_workers_piece_is_given_first() -> None:
     assert leases.complete(1, leases.lease(1).id) == EpochReport("train", 0, 8, 2)
 
 
-def test_rest_of_a_piece_goes_on_where_it_was_left() -> None:
-    leases = DataLeases("train", DatasetOrder((6,), "shuffled", 3, 6))
-    lease = leases.lease(0)
-    leases.complete(0, lease.id, consumed=4)
-    remaining = leases.lease(1)
-    assert leased_samples(remaining) == leased_samples(lease)[4:]
-    assert leases.complete(1, remaining.id) == EpochReport("train", 0, 6, 0)
-
-
 def test_snapshot_continues_every_lease_from_what_was_consumed() -> None:
     dataset = DatasetOrder((10,), piece_samples=4)
     leases = DataLeases("train", dataset)
@@ -105,7 +96,7 @@ datasets = st.builds(
     piece_samples=st.integers(1, 5),
     mixed_shards=st.integers(0, 3),
 )
-actions = st.lists(st.tuples(st.sampled_from(["take", "take", "done", "part", "lose", "restart"]), st.integers(0, 2)))
+actions = st.lists(st.tuples(st.sampled_from(["take", "take", "done", "lose", "restart"]), st.integers(0, 2)))
 
 
 @settings(max_examples=100)
@@ -128,10 +119,8 @@ def test_every_sample_of_an_epoch_is_completed_once(dataset: DatasetOrder, histo
             leases = copy
         elif held[worker]:
             lease = held[worker].pop(0)
-            part = lease.skip + (lease.count - lease.skip) // 2 if action == "part" else None
-            reports.append(leases.complete(worker, lease.id, part))
-            samples = leased_samples(lease)
-            completed.update(samples if part is None else samples[: part - lease.skip])
+            reports.append(leases.complete(worker, lease.id))
+            completed.update(leased_samples(lease))
     epoch = 1 + max((s[0] for s in completed), default=0)
     while not any(r is not None and r.epoch == epoch for r in reports):
         lease = leases.lease(0)

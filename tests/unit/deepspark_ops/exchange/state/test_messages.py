@@ -7,7 +7,7 @@ import pytest
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer, Wait
-from deepspark_ops.exchange.state.leases import EpochReport, Lease
+from deepspark_ops.exchange.state.leases import Lease
 from deepspark_ops.exchange.state.messages import (
     Acknowledge,
     CenterCopied,
@@ -18,7 +18,6 @@ from deepspark_ops.exchange.state.messages import (
     Message,
     RequestGrant,
     Restore,
-    ReturnLease,
     SnapshotComplete,
     SnapshotLeftOut,
     StateReceived,
@@ -32,8 +31,7 @@ MESSAGES = [
     RequestGrant(4, done=[5, 6]).numbered(1, 7),
     Acknowledge(5).numbered(1, 8),
     LeaseData("train").numbered(0, 1),
-    ReturnLease("train", 2, 17).numbered(0, 2),
-    ReturnLease("train", 2).numbered(0, 2),
+    LeaseData("train", [2, 17]).numbered(0, 2),
     Join(1, "session"),
     Leave(0),
     Lose(0),
@@ -56,7 +54,7 @@ def test_a_message_comes_back_from_its_json(message: Message) -> None:
         ({"call": "request_grant", "worker": 0, "number": 1, "want": "4", "held": 0}, r"want='4': expected int"),
         (
             {"call": "request_grant", "worker": 0, "number": 1, "want": 4, "held": 0, "done": [1, {}]},
-            r"done=\[1, {}\]: expected ids of grants",
+            r"done=\[1, {}\]: expected ids",
         ),
         (
             {"call": "request_grant", "worker": 0, "number": 1, "want": 4, "held": 0, "done": 1},
@@ -64,7 +62,10 @@ def test_a_message_comes_back_from_its_json(message: Message) -> None:
         ),
         ({"call": "request_grant", "worker": 0, "number": 1, "want": True, "held": 0}, r"want='True': expected int"),
         ({"call": "request_grant", "worker": 0, "want": 1, "held": 0}, r"number='None': expected int"),
-        ({"call": "return_lease", "worker": 0, "number": 1, "dataset": "train", "lease": 1, "consumed": 0.5}, "0.5"),
+        (
+            {"call": "lease", "worker": 0, "number": 1, "dataset": "train", "read": [0.5]},
+            r"read=\[0.5\]: expected ids",
+        ),
         ({"call": "join", "worker": 0, "session": 7}, r'call "join": session=\'7\': expected str'),
         ({"call": "once"}, "not a message; calls: request_grant, "),
         ({}, "not a message"),
@@ -86,12 +87,10 @@ def test_the_answer_to_a_grants_request_comes_back_from_its_json(answer: GrantAn
 
 
 def test_the_answers_of_leases_come_back_from_their_json() -> None:
-    lease, report = Lease(0, 1, 2, 3, shuffle_seed=7, id=4, next_shards=(1, 5)), EpochReport("train", 1, 80, 20)
+    lease = Lease(0, 1, 2, 3, shuffle_seed=7, id=4, next_shards=(1, 5))
     sent = json.loads(json.dumps(LeaseData("train").answer_to_json(lease)))
     assert LeaseData("train").answer_from_json(sent) == lease
     assert LeaseData("train").answer_from_json(LeaseData("train").answer_to_json(None)) is None
-    assert ReturnLease("train", 4).answer_from_json(ReturnLease("train", 4).answer_to_json(report)) == report
-    assert ReturnLease("train", 4).answer_from_json(ReturnLease("train", 4).answer_to_json(None)) is None
 
 
 def test_a_request_keeps_its_answer_until_the_worker_is_another_process(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -24,22 +25,21 @@ from deepspark_ops.train.data.sample_cache import SampleCache
 
 
 class LeaseLink:
-    """The two calls that batches need, from real leases; ``limit`` leases, then none."""
+    """The call that batches need, from real leases; ``limit`` leases, then none."""
 
     def __init__(self, limit: int = 10**9, **orders: DatasetOrder) -> None:
         self.leases = {name: DataLeases(name, order) for name, order in orders.items()}
         self.returned: list[Lease] = []
         self.limit = limit
 
-    def lease(self, dataset: str = "train") -> Lease | None:
+    def lease(self, dataset: str = "train", *, read: Sequence[Lease] = ()) -> Lease | None:
+        self.returned += read
+        for lease in read:
+            self.leases[dataset].complete(0, lease.id)
         if self.limit == 0:
             return None
         self.limit -= 1
         return self.leases[dataset].lease(0)
-
-    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
-        self.returned.append(lease)
-        self.leases[lease.dataset].complete(0, lease.id, consumed)
 
 
 class Pictures(MemorySource):
@@ -103,7 +103,7 @@ def test_file_order_wraps_over_shards_and_epochs() -> None:
     link = LeaseLink(train=DatasetOrder((5, 2, 4), piece_samples=3))
     with batches_of(link, [layer_of(numbered_dataset((5, 2, 4)), 4)]) as batches:
         assert labels_taken(batches, 9) == [1000 + i % 11 for i in range(36)]
-        assert len(link.returned) == 16  # five pieces (3 2 2 3 1) three times, then the first again
+    assert len(link.returned) == 16  # five pieces (3 2 2 3 1) three times, then the first again
 
 
 def test_iter_size_gives_that_many_passes_per_step() -> None:
@@ -179,10 +179,37 @@ def test_position_counts_taken_and_no_prefetched_batches() -> None:
     link = LeaseLink(train=DatasetOrder((100,), piece_samples=10))
     with batches_of(link, [layer_of(numbered_dataset((100,)), 4)]) as batches:
         labels_taken(batches, 6)  # 24 samples: two pieces and 4 of the third
-        assert batches.leases() == {"train": {"3": 4}}
-        assert [lease.id for lease in link.returned] == [1, 2]
+        reported = {str(lease.id): lease.count for lease in link.returned}
+        assert {"1": 10, "2": 10, "3": 4} == reported | batches.leases()["train"]
         labels_taken(batches, 4)  # 40 samples: nothing is half used
-        assert batches.leases() == {}
+    assert [lease.id for lease in link.returned] == [1, 2, 3, 4]
+    assert batches.leases() == {}
+
+
+def test_a_state_names_a_used_lease_until_the_server_knows_it_as_read() -> None:
+    class AskedLink(LeaseLink):
+        def lease(self, dataset: str = "train", *, read: Sequence[Lease] = ()) -> Lease | None:
+            if read:
+                named.append([batches.leases()[dataset].get(str(lease.id)) == lease.count for lease in read])
+            return super().lease(dataset, read=read)
+
+    named: list[list[bool]] = []
+    link = AskedLink(train=DatasetOrder((100,), piece_samples=10))
+    with batches_of(link, [layer_of(numbered_dataset((100,)), 4)]) as batches:
+        labels_taken(batches, 100)
+    assert sum(map(len, named)) == 40
+    assert all(map(all, named))
+
+
+def test_leases_of_two_datasets_have_the_same_numbers() -> None:
+    link = LeaseLink(train=DatasetOrder((12,), piece_samples=6), more=DatasetOrder((8,), piece_samples=4))
+    layers = [layer_of(numbered_dataset((12,)), 2), layer_of(numbered_dataset((8,)), 1, name="other", stream="more")]
+    with batches_of(link, layers) as batches:
+        labels_taken(batches, 2)
+        assert batches.leases() == {"train": {"1": 4}, "more": {"1": 2}}
+        labels_taken(batches, 4)
+    assert {(lease.dataset, lease.id) for lease in link.returned} == {("train", 1), ("train", 2), ("more", 1)}
+    assert batches.leases() == {"more": {"2": 2}}
 
 
 def test_steps_of_one_call_lie_in_one_array_and_are_bounded_by_the_ring() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,11 +30,10 @@ class WorkerLink:
     def __init__(self, leases: dict[str, DataLeases], worker: int) -> None:
         self.leases, self.worker = leases, worker
 
-    def lease(self, dataset: str) -> Lease:
+    def lease(self, dataset: str, *, read: Sequence[Lease] = ()) -> Lease:
+        for lease in read:
+            self.leases[dataset].complete(self.worker, lease.id)
         return self.leases[dataset].lease(self.worker)
-
-    def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
-        self.leases[lease.dataset].complete(self.worker, lease.id, consumed)
 
 
 LAYER = """
