@@ -110,8 +110,19 @@ def read_start(path: DataPath, n_bytes: int) -> bytes:
     Raises:
         DataError: The compressed file is damaged.
     """
-    with _opened(path, _opener(path)) as content:
+    with opened_content(path) as content:
         return content.read(n_bytes)
+
+
+@contextmanager
+def opened_content(path: DataPath) -> Iterator[IO[bytes]]:
+    """Open a file for its content after decompression.
+
+    Raises:
+        DataError: The compressed file is damaged.
+    """
+    with _opened(path, _opener(path)) as content:
+        yield content
 
 
 def is_compressed(path: DataPath) -> bool:

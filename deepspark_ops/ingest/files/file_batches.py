@@ -23,7 +23,9 @@ from caffe_import.file_access.regular_file import open_regular, regular_path
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.archive import read_start
+from deepspark_ops.ingest.files.json_rows import json_batches, json_schema
 from deepspark_ops.ingest.files.table_files import data_files, is_header_alone, no_rows, separator_of
+from deepspark_ops.ingest.files.untyped_rows import count_numbers, mark_numbers
 from deepspark_ops.stores.staging import kept_copy
 from deepspark_ops.stores.store_path import DataPath
 
@@ -97,6 +99,8 @@ def first_rows(path: DataPath, name: SourceFormat, n_rows: int) -> pa.RecordBatc
         table = pa.Table.from_batches(batches, rows.schema)
     if not table.num_rows:
         raise no_rows(path)
+    if name == "csv":
+        table = table.cast(mark_numbers(table.schema, count_numbers(table)))
     return flat(table.combine_chunks().to_batches()[0])
 
 
@@ -117,8 +121,6 @@ def listed_paths(path: DataPath, name: SourceFormat, column: str) -> list[str]:
 @contextmanager
 def _readable_rows(path: DataPath, name: SourceFormat) -> Iterator[FileRows]:
     """Yield the rows of a table of files; an error of Arrow names the table."""
-    if name == "json_lines" and not any(read_start(file, _LOOK_BYTES).strip() for file in data_files(path)):
-        raise no_rows(path)
     try:
         local = kept_copy(path)  # Arrow's own reader of s3:// knows no endpoint of this host
         yield file_rows(list(data_files(local)), name, local if local.is_dir() else None)
@@ -175,15 +177,16 @@ def file_rows(
                     yield batch.select(list(columns))
 
         return FileRows(schema, lambda: None, avro_rows)
+    if name == "json_lines":
+        schema = json_schema(files, folder)
+        return FileRows(schema, lambda: None, lambda columns, _n_rows: json_batches(files, schema, columns, folder))
     paths = [str(regular_path(file)) for file in files]
-    forms: dict[str, Any] = {"parquet": "parquet", "orc": "orc", "json_lines": "json"}
+    form: Any = name
     if name == "csv":
         form = pa_dataset.CsvFileFormat(
             parse_options=pa_csv.ParseOptions(delimiter=separator_char or separator(files[0])),
             convert_options=pa_csv.ConvertOptions(column_types=types),
         )
-    else:
-        form = forms[name]
     partitions = {} if folder is None else {"partitioning": "hive", "partition_base_dir": str(folder)}
     dataset = pa_dataset.dataset(paths, format=form, **partitions)
     has_footers = name in ("orc", "parquet")
@@ -228,7 +231,8 @@ def flat(batch: pa.RecordBatch) -> pa.RecordBatch:
         else column
         for column, field in zip(batch.columns, batch.schema, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def avro_schema(path: DataPath) -> pa.Schema:

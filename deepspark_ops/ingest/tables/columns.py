@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.files.untyped_rows import CORRUPT, is_marked, is_text, parsed
 from deepspark_ops.ingest.selection.row_hash import Hashes, hash_texts
 
 Kind = Literal["whole", "real", "flag", "text", "bytes", "numbers", "time", "empty", "other"]
@@ -31,18 +31,16 @@ KINDS: Final[dict[Kind, str]] = {
     "empty": "no value",
     "other": "values of another type",
 }
-_FEATURES: Final[frozenset[Kind]] = frozenset({"whole", "real", "flag", "numbers"})
-_LABELS: Final[frozenset[Kind]] = frozenset({"whole", "real", "flag", "text"})
+NUMBERS: Final[frozenset[Kind]] = frozenset({"whole", "real", "flag"})
+"""Kinds of a column with a number in each row."""
+_FEATURES: Final[frozenset[Kind]] = NUMBERS | {"numbers"}
+_LABELS: Final[frozenset[Kind]] = NUMBERS | {"text"}
 LABEL_NAMES: Final = ("label", "labels", "class", "target", "y", "category", "class_id", "class_name")
 """What a column of labels is called where no option names it; the first that is there."""
 IMAGE_NAMES: Final = ("image", "img", "image_bytes", "content", "bytes", "jpeg", "jpg", "png", "data")
 """Likewise of encoded images, if their column holds bytes."""
 ID_NAMES: Final = ("id",)
-CORRUPT: Final = "_corrupt_record"
-"""Spark's column for a line that is no record of the table."""
 Flags = npt.NDArray[np.bool_]
-BAD_TEXT = np.inf
-"""Stands for a text that is no number: rows with infinite features cannot be used, and say so."""
 _SHOWN = 12
 
 
@@ -54,11 +52,17 @@ class Column:
         name: As the table has it.
         kind: What it holds.
         is_wide: Whether float32 cannot hold its numbers (double, 32 or 64 bit integers, decimals).
+        has_numbers: Whether a column of text holds numbers, with a bad word in a few rows (``mark_numbers``).
     """
 
     name: str
     kind: Kind
     is_wide: bool = False
+    has_numbers: bool = False
+
+    def of_numbers(self) -> Column:
+        """Return the column as a feature or a label: numbers in text are numbers, and a row with a word is bad."""
+        return Column(self.name, "real", is_wide=True) if self.has_numbers else self
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,6 @@ def choose_roles(config: SourceConfig, columns: Sequence[Column]) -> TableRoles:
     Raises:
         ConfigError: A column is not there, or cannot be what it is named for.
     """
-    columns = [column for column in columns if column.name != CORRUPT]
     image = _image(config, columns)
     labels = _labels(config, columns)
     weight = named_column(columns, "weight_column", config.weight_column, {"whole", "real"})
@@ -235,12 +238,13 @@ def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ..
                 f" the table has {_listed(names)}"
             )
             raise ConfigError(msg)
-        return (found,)
+        return (found.of_numbers(),)
     chosen = [part.strip() for part in config.label_column.split(",") if part.strip()]
     if config.label_column in names:
         chosen = [config.label_column]
     allowed = _LABELS - {"text"} if len(chosen) > 1 else _LABELS
-    labels = [named_column(columns, "label_column", name, allowed) for name in dict.fromkeys(chosen)]
+    of_numbers = [column.of_numbers() for column in columns]
+    labels = [named_column(of_numbers, "label_column", name, allowed) for name in dict.fromkeys(chosen)]
     if not labels:
         msg = f"label_column={config.label_column!r} names no column; the table has {_listed(names)}"
         raise ConfigError(msg)
@@ -248,8 +252,8 @@ def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ..
 
 
 def _features(config: SourceConfig, columns: Sequence[Column], reserved_names: set[str]) -> tuple[Column, ...]:
-    of_name = {column.name: column for column in columns}
-    usual = [column.name for column in columns if column.kind in _FEATURES and column.name not in reserved_names]
+    of_name = {column.name: column.of_numbers() for column in columns}
+    usual = [name for name, column in of_name.items() if column.kind in _FEATURES and name not in reserved_names]
     if config.feature_columns is None:
         chosen = tuple(of_name[name] for name in usual)
     else:
@@ -277,14 +281,14 @@ def _refuse_others(patterns: str, columns: Sequence[Column], reserved_names: set
 
 
 def columns_of(schema: pa.Schema) -> list[Column]:
-    """Return the columns of a table."""
-    return [_column(field.name, field.type) for field in schema]
+    """Return the columns of a table, without that of broken lines."""
+    return [_column(field) for field in schema if field.name != CORRUPT]
 
 
-def _column(name: str, arrow_type: pa.DataType) -> Column:
-    kind = _kind(arrow_type)
-    item = arrow_type.value_type if kind == "numbers" else arrow_type
-    return Column(name, kind, kind in ("whole", "real", "numbers") and _is_wide(item))
+def _column(field: pa.Field) -> Column:
+    kind = _kind(field.type)
+    item = field.type.value_type if kind == "numbers" else field.type
+    return Column(field.name, kind, kind in ("whole", "real", "numbers") and _is_wide(item), is_marked(field))
 
 
 def _kind(arrow_type: pa.DataType) -> Kind:
@@ -292,7 +296,7 @@ def _kind(arrow_type: pa.DataType) -> Kind:
         "flag": pa.types.is_boolean,
         "whole": pa.types.is_integer,
         "real": lambda kind: pa.types.is_floating(kind) or pa.types.is_decimal(kind),
-        "text": lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+        "text": is_text,
         "bytes": lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _holds_bytes(kind),
         "numbers": _is_numbers,
         "time": pa.types.is_temporal,
@@ -326,34 +330,14 @@ def _is_wide(arrow_type: pa.DataType) -> bool:
 
 def numbers(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return (n,) numbers: NaN for a missing value, infinity for a text that is no number."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = _parsed(column)
+    if is_text(column.type):
+        column = parsed(column)
     value_type = pa.from_numpy_dtype(np.dtype(dtype))
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.uint8())
     with np.errstate(over="ignore"):
         values = pc.cast(column, value_type, safe=False).to_numpy(zero_copy_only=False)
     return np.asarray(values, dtype)
-
-
-_MISSING = pa.array(pa.csv.ConvertOptions().null_values)
-"""Words for a missing number, such as NA and null: those that the prediction of a CSV file takes, too."""
-
-
-def _parsed(texts: pa.Array) -> pa.Array:
-    texts = pc.utf8_trim_whitespace(texts)
-    texts = pc.if_else(pc.is_in(texts, value_set=_MISSING.cast(texts.type)), pa.scalar(None, texts.type), texts)
-    try:
-        return pc.cast(texts, pa.float64())
-    except pa.ArrowInvalid:  # Arrow does not say which, so this batch is read text by text
-        return pa.array([None if text is None else _number(text) for text in texts.to_pylist()], pa.float64())
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return BAD_TEXT
 
 
 def arrays(column: pa.Array, width: int, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Flags]:

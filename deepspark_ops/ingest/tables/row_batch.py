@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from deepspark_ops.ingest.files.untyped_rows import CORRUPT, NO_RECORD, is_text
 from deepspark_ops.ingest.records import MAX_LABEL
 from deepspark_ops.ingest.selection.row_hash import Hashes, combined, hash_rows, mixed
 from deepspark_ops.ingest.selection.splits import (
@@ -20,7 +21,6 @@ from deepspark_ops.ingest.selection.splits import (
     unknown_word,
 )
 from deepspark_ops.ingest.tables.columns import (
-    CORRUPT,
     Column,
     Flags,
     TableRoles,
@@ -183,7 +183,7 @@ def read_rows(
     """
     checks = _Checks(batch.num_rows)
     if CORRUPT in batch.schema.names:
-        checks.refuse(~is_null(batch.column(CORRUPT)), "the line is no record of the table")
+        checks.refuse(~is_null(batch.column(CORRUPT)), NO_RECORD)
     features = _features(batch, recipe, checks)
     label = np.stack([_label(batch, column, recipe, names, checks) for column in recipe.roles.labels], axis=1)
     weight = _weight(batch, recipe.roles.weight, checks)
@@ -310,14 +310,20 @@ def _check_values(
     """Refuse the rows with infinite numbers, and on request with missing numbers; ``columns``: of each number."""
     is_infinite = np.isinf(values)
     for index in np.flatnonzero(is_infinite.any(axis=0)).tolist():
-        name, is_text = columns[index].name, columns[index].kind == "text"
-        held = texts(batch.column(name)).to_pylist() if is_text else None
-        shown = ', the text is "{value}"' if is_text else ""
-        checks.refuse(is_infinite[:, index], f'column "{name}": no finite number{shown}', held)
+        _refuse_infinite(
+            is_infinite[:, index], f'column "{columns[index].name}":', batch.column(columns[index].name), checks
+        )
     if recipe.missing == "drop-row":
         is_missing = np.isnan(values)
         for index in np.flatnonzero(is_missing.any(axis=0)).tolist():
             checks.refuse(is_missing[:, index], f'column "{columns[index].name}": the value is missing')
+
+
+def _refuse_infinite(is_infinite: Flags, subject: str, column: pa.Array, checks: _Checks) -> None:
+    """Refuse rows without a finite number in a column; the reason shows a text."""
+    held = texts(column).to_pylist() if is_text(column.type) else None
+    shown = "" if held is None else ', the text is "{value}"'
+    checks.refuse(is_infinite, f"{subject} no finite number{shown}", held)
 
 
 def _label(
@@ -338,7 +344,7 @@ def _label(
         return np.where(checks.is_bad, 0.0, label)
     label = numbers(values, np.float64)
     checks.refuse(np.isnan(label), f'label "{column.name}" is missing')
-    checks.refuse(np.isinf(label), f'label "{column.name}" is no finite number')
+    _refuse_infinite(np.isinf(label), f'label "{column.name}":', values, checks)
     is_classes = recipe.label_kind == "class" or (recipe.label_kind == "auto" and recipe.n_classes is not None)
     if is_classes and len(recipe.roles.labels) == 1:
         is_whole = label == np.floor(label)

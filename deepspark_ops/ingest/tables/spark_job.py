@@ -27,10 +27,12 @@ from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_tab
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files, separator
+from deepspark_ops.ingest.files.json_rows import json_numbers, json_record
 from deepspark_ops.ingest.files.table_files import data_files, no_rows
+from deepspark_ops.ingest.files.untyped_rows import CORRUPT, NumberCounts, count_numbers, mark_numbers
 from deepspark_ops.ingest.recipe import own_sources
 from deepspark_ops.ingest.sources.registry import resolve_format
-from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles, columns_of
+from deepspark_ops.ingest.tables.columns import Column, TableRoles, columns_of
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, avro_table, parquet_table
 from deepspark_ops.ingest.tables.query import VIEW, check_query, parse_query
 from deepspark_ops.ingest.tables.row_files import Spread
@@ -44,6 +46,8 @@ _log = logging.getLogger(__name__)
 _MOST_BATCH_BYTES = 2**25
 """Of images and texts, whose sizes nobody knows beforehand."""
 _FEW_ROWS = 1000
+_NUMBER_LENGTH = 64
+"""Characters of a text that are looked at; a number has fewer."""
 _TOO_LITTLE_FOR_SPARK = 2**25
 """So many bytes this process reads and writes sooner than Spark has started."""
 _REPORT_S = 10.0
@@ -134,7 +138,23 @@ def open_table(spark: SparkOnDemand, config: IngestConfig, source: DataPath) -> 
         frame = _plain(frame)
         if not frame.columns:
             raise no_rows(source)  # JSON without a record
-        return SparkTable(spark, source, tuple(columns_of(arrow_schema(frame.schema))), frame)
+        schema = arrow_schema(frame.schema)
+        if config.query is None:
+            schema = mark_numbers(schema, _numbers_in_text(frame, schema, name, source))
+        return SparkTable(spark, source, tuple(columns_of(schema)), frame)
+
+
+def _numbers_in_text(frame: DataFrame, schema: pa.Schema, name: SourceFormat, source: DataPath) -> NumberCounts:
+    """Return the counts of the columns of text in a file without types."""
+    texts = [column.name for column in columns_of(schema) if column.kind == "text"]
+    if not texts or name not in ("csv", "json_lines"):
+        return {}
+    if name == "csv":
+        shown = (F.substring(_column(text), 1, _NUMBER_LENGTH).alias(text) for text in texts)
+        return count_numbers(frame.select(*shown).limit(_FEW_ROWS).toArrow())
+    lines = frame.sparkSession.read.text(_address(source)).limit(_FEW_ROWS).toLocalIterator()
+    counts = json_numbers(json_record(line.value) for line in lines)
+    return {text: counts[text] for text in texts if text in counts}
 
 
 def _catalog_lookup(session: SparkSession) -> Callable[[tuple[str, ...]], bool]:
@@ -280,7 +300,8 @@ def _selected(frame: DataFrame, roles: TableRoles, dtype: str) -> list[SparkColu
     chosen = []
     for column in roles.used():
         source_column = _column(column.name)
-        chosen.append(source_column.cast(spark_type).alias(column.name) if column.name in features else source_column)
+        is_cast = column.name in features and not isinstance(frame.schema[column.name].dataType, T.StringType)
+        chosen.append(source_column.cast(spark_type).alias(column.name) if is_cast else source_column)
     if CORRUPT in frame.columns:
         chosen.append(_column(CORRUPT))
     return chosen

@@ -20,7 +20,7 @@ from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.selection.choice import require_classes
 from deepspark_ops.ingest.selection.splits import read_listed_rows, split_shares
 from deepspark_ops.ingest.sources.tables import folder_of_images
-from deepspark_ops.ingest.tables.columns import KINDS, Column, TableRoles, choose_roles, columns_of
+from deepspark_ops.ingest.tables.columns import KINDS, NUMBERS, Column, TableRoles, choose_roles, columns_of
 from deepspark_ops.ingest.tables.file_parts import FileTable
 from deepspark_ops.ingest.tables.image_rows import ImageRows, images_digest, index_images, pack_images
 from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenSource, find_known_files, look_at_files
@@ -213,8 +213,10 @@ def _read_features(
 def _require_same(tables: Mapping[SplitName, Table], roles: TableRoles) -> None:
     for split, table in tables.items():
         kinds = {column.name: column.kind for column in table.columns}
+        of_numbers = {column.name for column in table.columns if column.of_numbers().kind in NUMBERS}
+        values = {column.name for column in (*roles.features, *roles.labels) if column.kind in NUMBERS}
         for column in roles.used():
-            if kinds.get(column.name) != column.kind:
+            if kinds.get(column.name) != column.kind and column.name not in values & of_numbers:
                 actual = KINDS[kinds[column.name]] if column.name in kinds else "no such column"
                 msg = (
                     f'{split}_source={table.source}: column "{column.name}" holds {KINDS[column.kind]} in'

@@ -19,6 +19,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.archive import read_start
 from deepspark_ops.ingest.files.file_batches import file_rows
 from deepspark_ops.ingest.files.table_files import data_files, separator_of
+from deepspark_ops.ingest.files.untyped_rows import CORRUPT, NO_RECORD
 from deepspark_ops.ingest.tables.columns import arrays, numbers
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, read_footer, value_type
 from deepspark_ops.predict.inputs.named_images import NamedImages
@@ -132,19 +133,18 @@ def _scanned_rows(files: Sequence[Path], table_format: TableFormat) -> TableRows
 
     def batches(columns: InputColumns, _start: int) -> Iterator[Numbered]:
         first_row = 0
-        typed = file_rows(files, table_format, separator_char=separator, types=_csv_types(table.schema, columns))
-        for batch in typed.batches(columns.names, _ROWS_SCANNED):
+        typed = file_rows(files, table_format, separator_char=separator, types=_csv_types(columns))
+        broken_lines = [CORRUPT] if CORRUPT in table.schema.names else []
+        for batch in typed.batches([*columns.names, *broken_lines], _ROWS_SCANNED):
             yield first_row, batch
             first_row += batch.num_rows
 
     return TableRows(table.schema, table.count, batches)
 
 
-def _csv_types(schema: pa.Schema, columns: InputColumns) -> dict[str, pa.DataType]:
-    """Return the types of a CSV file's columns. Arrow looks at the first rows: later rows may hold fractions."""
-    texts = {name: pa.string() for name in (columns.id, columns.image) if name is not None}
-    features = [name for name in columns.features if not pa.types.is_boolean(schema.field(name).type)]
-    return texts | {name: pa.float64() for name in features}
+def _csv_types(columns: InputColumns) -> dict[str, pa.DataType]:
+    """Return the types of a CSV file's columns: text, so that a word among numbers is an error of its row alone."""
+    return {name: pa.string() for name in (columns.id, columns.image, *columns.features) if name is not None}
 
 
 def table_records(
@@ -178,10 +178,18 @@ def table_records(
                 at = number + first
                 ids = None if columns.id is None else [str(value) for value in batch.column(columns.id).to_pylist()]
                 numbers = [str(at + row) for row in range(batch.num_rows)]
-                yield from _batch_records(batch, columns, ids, numbers, images)
+                records = _batch_records(batch, columns, ids, numbers, images)
+                if CORRUPT in batch.schema.names:
+                    records = _without_broken_lines(records, batch.column(CORRUPT))
+                yield from records
     except (pa.ArrowException, DataError) as error:
         msg = f"{images.named_by}: row {at:,} or one shortly after: {error}"
         raise DataError(msg) from error
+
+
+def _without_broken_lines(records: Iterator[InputRecord], broken_lines: pa.Array) -> Iterator[InputRecord]:
+    for record, is_broken in zip(records, broken_lines.is_valid().to_pylist(), strict=True):
+        yield InputRecord(record.id, None, NO_RECORD) if is_broken else record
 
 
 def _batch_records(

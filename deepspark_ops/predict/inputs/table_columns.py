@@ -18,6 +18,7 @@ from deepspark_ops.ingest.tables.columns import (
     IMAGE_NAMES,
     KINDS,
     LABEL_NAMES,
+    NUMBERS,
     Column,
     choose_names,
     columns_of,
@@ -30,7 +31,6 @@ from deepspark_ops.shards.table_columns import TableColumns as TrainedColumns
 _SHOWN_NAMES: Final = 12
 _SHOWN_FEATURES: Final = 8
 _NO_FEATURES: Final = frozenset({*LABEL_NAMES, *"id key index uuid row_id __index_level_0__".split()})
-_NUMBERS: Final = ("whole", "real", "flag")
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def _image_column(columns: Sequence[Column]) -> str:
 
 def _number_columns(columns: Sequence[Column], config: BundleInputConfig) -> tuple[str, ...]:
     no_features = _NO_FEATURES | {(config.id_column or "").lower()}
-    numbers = [column.name for column in columns if column.kind in _NUMBERS and column.name.lower() not in no_features]
+    numbers = [column.name for column in columns if column.kind in NUMBERS and column.name.lower() not in no_features]
     arrays = [column.name for column in columns if column.kind == "numbers"]
     return tuple(arrays if len(arrays) == 1 and not numbers else numbers)
 

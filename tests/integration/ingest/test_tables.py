@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import h5py
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
@@ -108,6 +109,29 @@ def test_lines_that_are_no_rows_are_named(context, tmp_path):
     (tmp_path / "t.jsonl").write_text("".join(f'{{"x": {i}, "y": {i % 2}}}\n' for i in range(20)) + "{ broken\n")
     manifests = ingest(context, tmp_path / "j", source=tmp_path / "t.jsonl", test_fraction=0, max_rejected_fraction=0.1)
     assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (20, 1)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_word_among_numbers_costs_its_row_alone(context, tmp_path, ending):
+    halves = [1.5] * 30 + [1] * 30  # all numbers are whole in the test set
+    rows = pd.DataFrame({"id": range(60), "x": range(60), "half": halves, "zip": "B-9000", "label": 0.5}, dtype=object)
+    rows.loc[3, "x"], rows.loc[4, "label"] = "oops", "bad"
+    paths = {"train": tmp_path / f"train.{ending}", "test": tmp_path / f"test.{ending}"}
+    for path, part in zip(paths.values(), (rows, rows[30:]), strict=True):
+        part.to_csv(path, index=False) if ending == "csv" else part.to_json(path, orient="records", lines=True)
+    options = {"source": paths["train"], "test_source": paths["test"], "max_rejected_fraction": 0.05}
+    manifests = ingest(context, tmp_path, **options)
+    assert {column.name for column in manifests["train"].table.features} == {"x", "half"}
+    assert {split: manifest.n_samples for split, manifest in manifests.items()} == {"train": 58, "test": 30}
+    lines = listed(tmp_path / "out" / "train", "rejected.jsonl").read_text().splitlines()
+    assert [json.loads(line)["reason"] for line in lines] == [
+        'column "x": no finite number, the text is "oops"',
+        'label "label": no finite number, the text is "bad"',
+    ]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DataError, match=r"2 of 90 records cannot be used, .* allows 0; first: 3: column"):
+        ingest(context, tmp_path / "none", **options | {"max_rejected_fraction": 0.01})
 
 
 @pytest.mark.spark

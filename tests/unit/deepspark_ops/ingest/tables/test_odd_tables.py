@@ -13,6 +13,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files
 from deepspark_ops.ingest.preview import make_preview
 from deepspark_ops.shards.verification import verify
+from tests.reference.dataset_files import listed
 from tests.reference.table_files import write_table
 
 FORMATS = ("parquet", "orc", "csv", "jsonl", "avro")
@@ -193,3 +194,51 @@ def test_damage_anywhere_in_a_file_is_a_data_error_or_changes_values_alone(tmp_p
             check_files(path, ending)
             if schema is not None:
                 sum(batch.num_rows for batch in avro_batches(path, schema))
+
+
+UNTYPED = ("csv", "jsonl")
+
+
+def word_in(tmp_path, ending, words, column="a"):
+    """Write a table whose first values of a column are other words."""
+    rows = table().to_pandas().astype({column: object})
+    rows.loc[: len(words) - 1, column] = words
+    path = tmp_path / f"word.{ending}"
+    if ending == "csv":
+        rows.to_csv(path, index=False)
+    else:
+        rows.to_json(path, orient="records", lines=True)
+    return path
+
+
+@pytest.mark.parametrize("ending", UNTYPED)
+@pytest.mark.parametrize("column", ["a", "label"])
+def test_a_word_among_numbers_costs_its_row_alone(tmp_path, ending, column):
+    preview = make_preview(SourceConfig(source=word_in(tmp_path, ending, ["oops"], column)), tmp_path)
+    manifest = verify(preview.dataset / "train")
+    assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "b"], N_ROWS - 1, 1)
+    reasons = listed(preview.dataset / "train", "rejected.jsonl").read_text()
+    subject = 'label \\"label\\"' if column == "label" else 'column \\"a\\"'
+    assert f'{subject}: no finite number, the text is \\"oops\\"' in reasons
+
+
+@pytest.mark.parametrize("ending", UNTYPED)
+def test_a_missing_value_s_word_makes_no_bad_row(tmp_path, ending):
+    preview = make_preview(SourceConfig(source=word_in(tmp_path, ending, ["NA", " null"])), tmp_path)
+    manifest = verify(preview.dataset / "train")
+    assert (features_of(manifest), manifest.n_samples) == (["a", "b"], N_ROWS)
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_texts_are_no_numbers_if_the_file_or_more_than_a_tenth_say_so(tmp_path, ending):
+    codes = [str(9000 + i) for i in range(N_ROWS)]
+    words = ["B-9000"] * 4 + codes[4:]
+    manifest = trained_on(tmp_path, ending, table(city=words, zip=words if ending == "csv" else codes))
+    assert features_of(manifest) == ["a", "b"]
+
+
+def test_a_line_of_json_that_is_no_record_is_a_bad_row(tmp_path):
+    path = write_table(tmp_path / "t.jsonl", table())
+    path.write_text(path.read_text() + '{"a": \n[1, 2]\n')
+    manifest = verify(make_preview(SourceConfig(source=path), tmp_path).dataset / "train")
+    assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "b"], N_ROWS, 2)

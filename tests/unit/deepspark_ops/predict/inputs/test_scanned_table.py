@@ -45,9 +45,17 @@ def test_what_is_damaged_is_named(tmp_path):
     (tmp_path / "t.orc").write_bytes(b"ORC and nothing else")
     with pytest.raises(DataError, match=r"input=.*t.orc: not readable as ORC"):
         open_inputs(predict_config(tmp_path / "t.orc"), numbers(1))
-    (tmp_path / "t.jsonl").write_text('{"x": 1}\n' * 200_000 + '{"x": \n')
-    with pytest.raises(DataError, match=r"input=.*t.jsonl"):
-        list(open_inputs(predict_config(tmp_path / "t.jsonl"), numbers(1)).read())
+    (tmp_path / "t.jsonl").write_text(
+        '{"x": 1}\n' * 1500 + '{"x": \n{"x": "many"}\n{"x": "2.5"}\n{"x": [1]}\n{"y": 1}\n'
+    )
+    records = list(open_inputs(predict_config(tmp_path / "t.jsonl"), numbers(1)).read())
+    no_number = "x is missing or not finite"
+    errors = ["the line is no record of the table", no_number, "", no_number, no_number]
+    assert [record.error for record in records] == [*[""] * 1500, *errors]
+    assert records[1502].content.tolist() == [2.5]
+    (tmp_path / "t.jsonl").write_text('{"v": [1, 2.5]}\n{"v": ["one", 2]}\n{"v": 3}\n{"v": [3, 4]}\n')
+    records = list(open_inputs(predict_config(tmp_path / "t.jsonl", feature_columns="v"), numbers(2)).read())
+    assert [record.error for record in records] == ["", "numbers are missing", "numbers are missing", ""]
     with gzip.open(tmp_path / "t.jsonl.gz", "wt") as packed:
         packed.write('{"x": 1.5}\n')
     (record,) = open_inputs(predict_config(tmp_path / "t.jsonl.gz"), numbers(1)).read()

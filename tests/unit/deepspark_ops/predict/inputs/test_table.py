@@ -71,9 +71,10 @@ def test_csv_is_read_by_its_columns_names(tmp_path):
     records = list(open_inputs(predict_config(path, feature_columns="y,x", id_column="name"), numbers(2)).read())
     assert (records[0].id, records[0].content.tolist()) == ("one", [2.5, 1.0])
     assert (records[1].id, records[1].error) == ("two", "y is missing or not finite")
-    path.write_text("name,x,y\none,1,2.5\ntwo,3,many\n")
-    with pytest.raises(DataError, match="many"):
-        list(open_inputs(predict_config(path, feature_columns="y,x"), numbers(2)).read())
+    path.write_text("name,x,y\none,1,2.5\ntwo,3,many\nthree, TRUE ,4\n")
+    records = list(open_inputs(predict_config(path, feature_columns="y,x", id_column="name"), numbers(2)).read())
+    assert [record.error for record in records] == ["", "y is missing or not finite", ""]
+    assert records[2].content.tolist() == [4, 1]
 
 
 def test_no_table_at_all(tmp_path):

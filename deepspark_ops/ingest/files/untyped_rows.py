@@ -1,0 +1,74 @@
+"""Rows of CSV and JSON lines, files without types: a word among a column's numbers costs its row alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+CORRUPT: Final = "_corrupt_record"
+"""Spark's column for a line that is no record of the table."""
+NO_RECORD: Final = "the line is no record of the table"
+"""The error of such a line."""
+BAD_TEXT: Final = np.inf
+"""Stands for a text that is no number: rows with infinite features cannot be used, and say so."""
+_MISSING: Final = pa.array(pyarrow.csv.ConvertOptions().null_values)
+"""Words for a missing number, such as NA and null."""
+_FLAGS: Final = {"true": 1, "false": 0}
+_MARK: Final = b"deepspark.numbers"
+_NUMBERS_SHARE: Final = 0.9
+NumberCounts = Mapping[str, tuple[int, int]]
+"""Column -> numbers, and values that are not missing, in the first rows."""
+
+
+def mark_numbers(schema: pa.Schema, counts: NumberCounts) -> pa.Schema:
+    """Return the schema with marks at columns of text that are meant as numbers: nine tenths of the values are.
+
+    The file has no types: a bad word in one row makes a column of numbers one of text.
+    """
+    for name, (n_numbers, n_values) in counts.items():
+        if 0 < _NUMBERS_SHARE * n_values <= n_numbers:
+            index = schema.get_field_index(name)
+            schema = schema.set(index, schema.field(index).with_metadata({_MARK: "1"}))
+    return schema
+
+
+def is_marked(field: pa.Field) -> bool:
+    """Return whether a column is of text and meant as numbers."""
+    return is_text(field.type) and _MARK in (field.metadata or {})
+
+
+def count_numbers(rows: pa.Table) -> dict[str, tuple[int, int]]:
+    """Return the counts of each column of text; ``rows``: the first rows."""
+    counts = {}
+    for field in rows.schema:
+        if is_text(field.type):
+            values = parsed(rows.column(field.name).combine_chunks()).to_numpy(zero_copy_only=False)
+            counts[field.name] = (int(np.isfinite(values).sum()), int((~np.isnan(values)).sum()))
+    return counts
+
+
+def is_text(arrow_type: pa.DataType) -> bool:
+    """Return whether a type is text."""
+    return bool(pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))
+
+
+def parsed(texts: pa.Array) -> pa.Array:
+    """Return texts as float64: null for a missing value and its words, infinity for a text that is no number."""
+    texts = pc.utf8_trim_whitespace(texts)
+    texts = pc.if_else(pc.is_in(texts, value_set=_MISSING.cast(texts.type)), pa.scalar(None, texts.type), texts)
+    try:
+        return pc.cast(texts, pa.float64())
+    except pa.ArrowInvalid:  # Arrow does not say which, so this batch is read text by text
+        return pa.array([None if text is None else _number(text) for text in texts.to_pylist()], pa.float64())
+
+
+def _number(text: str) -> float:
+    try:
+        return float(_FLAGS.get(text.lower(), text))
+    except ValueError:
+        return BAD_TEXT
