@@ -24,6 +24,14 @@ Result = TypeVar("Result")
 PROGRESS: Final = "progress"
 _PROGRESS_TEXT: Final = "Show how far the stage is: on a terminal, in a notebook, else as lines on stderr."
 _DOC_COLUMNS: Final = 112
+_WRITTEN_BY: Final = {
+    ("pandas", "DataFrame"): ("rows.parquet", 'frame.to_parquet("rows.parquet")'),
+    ("pyspark", "DataFrame"): ("rows", 'frame.write.parquet("rows")'),
+    ("polars", "DataFrame"): ("rows.parquet", 'frame.write_parquet("rows.parquet")'),
+    ("pyarrow", "Table"): ("rows.parquet", 'pyarrow.parquet.write_table(table, "rows.parquet")'),
+    ("numpy", "ndarray"): ("rows.h5", 'with h5py.File("rows.h5", "w") as file: file.update(data=array, label=labels)'),
+}
+"""Module and class of rows in memory -> file, and the line that writes the file."""
 _PLAIN: Final[Mapping[Any, str]] = {
     WorkerRange: "str",
     bool: "bool",
@@ -79,8 +87,25 @@ def config_from_call(model: type[Config], values: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: Names the argument, the value, and what is allowed.
     """
+    for name, value in values.items():
+        _refuse_rows(name, value)
     plain = {name: _plain(value) for name, value in values.items()}
     return with_paths_from(config_from_fields(model, plain), Path.cwd())
+
+
+def _refuse_rows(name: str, value: Any) -> None:
+    """Refuse rows in memory: a dataset remembers the path of its source.
+
+    Raises:
+        ConfigError: The value is a DataFrame or an array; the message has the lines that write and name a file.
+    """
+    kind = (type(value).__module__.partition(".")[0], type(value).__name__)
+    if kind in _WRITTEN_BY:
+        path, writer = _WRITTEN_BY[kind]
+        file = f'ds.ingest("{path}", "datasets/rows")' if name == "dataset" else f'"{path}"'
+        words = f"{name}: a {' '.join(kind)}, but the argument takes a path"
+        msg = f"{words}. Write a file, then give its path:\n    {writer}\n    {name}={file}"
+        raise ConfigError(msg)
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,11 @@ import sys
 import threading
 from pathlib import Path
 
+import h5py
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import deepspark_ops as ds
@@ -15,8 +20,10 @@ from deepspark_ops.api.results.run import Run
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.config.flat_fields import flat_fields
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.ingest.sources.registry import resolve_format
 from tests.paths import ROOT
 from tests.unit.caffe_import.test_extras import run_without
 
@@ -184,3 +191,27 @@ def test_missing_package_of_a_table_or_figure_names_its_extra(tmp_path: Path) ->
         True
     ] * 3
     assert all("needs p" in line and 'pip install "deepspark[notebook]"' in line for line in messages)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "path"),
+    [
+        ({"frame": pd.DataFrame({"x": [1.5], "label": [0]})}, "source: a pandas DataFrame, but", "rows.parquet"),
+        ({"table": pa.table({"x": [1.5], "label": [0]})}, "source: a pyarrow Table, but", "rows.parquet"),
+        ({"array": np.zeros((3, 2)), "labels": [0, 1, 0]}, "source: a numpy ndarray, but", "rows.h5"),
+        ({"frame": type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe"})()}, "a pyspark Data", "rows"),
+    ],
+)
+def test_rows_in_memory_are_refused_with_the_lines_that_write_and_name_a_file(rows, words, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ds.ConfigError, match=words) as refused:
+        ds.ingest(next(iter(rows.values())), "datasets/rows")
+    writer, argument = (line.strip() for line in str(refused.value).splitlines()[1:])
+    assert argument == f'source="{path}"'
+    if path == "rows":
+        assert writer == 'frame.write.parquet("rows")'
+    else:
+        exec(writer, {"h5py": h5py, "pyarrow": pyarrow, **rows})
+        assert resolve_format(IngestConfig(source=Path(path), output="out"), Path(path)) in ("parquet", "hdf5")
+    with pytest.raises(ds.ConfigError, match=f'dataset=ds.ingest."{path}", "datasets/rows".'):
+        ds.train("solver.prototxt", dataset=next(iter(rows.values())), run_dir="run")
