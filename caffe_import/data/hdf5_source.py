@@ -129,7 +129,7 @@ class Hdf5Source:
                 raise DataSourceError(msg) from None
             except HDF5_ERRORS as error:
                 reason = getattr(error, "strerror", None) or error
-                finding = f"not a readable HDF5 file: {reason}" if os.path.exists(path) else "does not exist"
+                finding = f"not a readable HDF5 file: {reason}" if os.path.exists(path) else f"{reason}"
                 msg = f"{self._shown[index]}: {finding}"
                 raise DataSourceError(msg) from error
         return self._open[1]

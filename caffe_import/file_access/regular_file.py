@@ -48,6 +48,7 @@ class RefusedFileError(OSError):
 
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_WRITE_SLASHES: Final = "(write / in place of the backslashes of Windows)"
 _CHUNK_BYTES: Final = 2**20
 _KINDS: Final = {
     stat.S_IFIFO: "a named pipe",
@@ -72,6 +73,8 @@ def regular_handle(path: str | Path) -> tuple[int, int]:
     except OSError as error:
         if error.errno == errno.ENXIO:  # how a socket refuses to be opened
             raise _special_file(os.stat(path), path) from None
+        if error.errno == errno.ENOENT and "\\" in str(path):
+            raise FileNotFoundError(error.errno, f"{error.strerror} {_WRITE_SLASHES}", str(path)) from None
         raise
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):

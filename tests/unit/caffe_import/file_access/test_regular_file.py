@@ -95,6 +95,13 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
             reader(tmp_path / "nothing")
 
 
+def test_a_missing_file_with_a_backslash_is_said_to_have_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory \(write / in place of the backslashes"):
+        regular_bytes(tmp_path / "cat\\1.jpg", max_bytes=1)
+    (tmp_path / "a\\b").write_bytes(b"x")
+    assert regular_bytes(tmp_path / "a\\b", max_bytes=1) == b"x"
+
+
 def test_a_socket_that_is_removed_meanwhile_is_missing(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
