@@ -56,6 +56,7 @@ from deepspark_ops.preflight.report import (
     WorkReport,
 )
 from deepspark_ops.preflight.results import results_of
+from deepspark_ops.preflight.zero_weights import zero_weights
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.shards.manifest import SplitName, is_dataset, require_one_recipe
 from deepspark_ops.shards.verification import verify_layer_sources
@@ -326,14 +327,13 @@ class _Inspection:
                 return
             uses = net.params.uses.items()  # weights of a layer that shares blobs fill the owner's
             filled |= {net.params.entries[position].layer for (layer, _), position in uses if blobs.get(layer)}
-        hidden = set(list(owners)[:-1]) - filled  # the last layer learns from zeros
-        if zero := ", ".join(
-            f'"{layer.name}"' for layer in net.layers if layer.name in hidden and _starts_at_0(net, layer)
+        zeros, remedy = zero_weights(net, filled), 'give a weight_filler, such as { type: "xavier" }, or weights'
+        for layers, effect in (
+            (zeros.stay, "and stay 0, since their gradient is 0"),
+            (zeros.stay_equal, "as all weights above, so the units of such a layer stay equal"),
         ):
-            remedy = 'give a weight_filler, such as { type: "xavier" }, or weights'
-            self._note(
-                "warning", f"train net: the weights of {zero} start at 0, so the net may learn nothing; {remedy}"
-            )
+            if names := ", ".join(f'"{name}"' for name in layers):
+                self._note("warning", f"train net: the weights of {names} start at 0 {effect}; {remedy}")
         fresh = ", ".join(f'"{layer}"' for layer in owners if layer not in filled)
         if files and fresh:
             names = ", ".join(str(path) for path in files)
@@ -351,13 +351,6 @@ class _Inspection:
                 f"{report.title} net: test_iter {test_iter} x batch_size {report.batch_size} = {scored:,} samples of "
                 f"{n_samples:,}; {how}",
             )
-
-
-def _starts_at_0(net: NetSpec, layer: LayerSpec) -> bool:
-    """Return whether a layer owns weights that are 0 when they are fresh: Caffe's default without a filler."""
-    weights = layer.definition.blobs[0]
-    is_owner = net.params.entry(layer.name, 0).layer == layer.name
-    return is_owner and len(weights.shape) > 1 and weights.filler.type == "constant" and weights.filler.value == 0
 
 
 def _is_fed(layer: caffe_pb2.LayerParameter) -> bool:

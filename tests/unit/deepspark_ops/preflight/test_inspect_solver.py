@@ -249,7 +249,10 @@ def test_a_loss_that_the_rules_leave_out_is_named(folder):
 def test_hidden_weights_that_start_at_0_are_noted(folder):
     (folder / "net.prototxt").write_text(NET.replace('weight_filler { type: "xavier" }', ""))
     (problem,) = inspect(folder).problems
-    assert problem.finding.startswith('train net: the weights of "conv" start at 0, so the net may learn nothing; give')
+    assert problem.finding.startswith('train net: the weights of "conv", "ip" start at 0 and stay 0, since their')
+    (folder / "net.prototxt").write_text(NET.replace('weight_filler { type: "xavier" }', "").replace("ReLU", "Sigmoid"))
+    (problem,) = inspect(folder).problems
+    assert problem.finding.startswith('train net: the weights of "conv" start at 0 as all weights above, so the units')
 
 
 def test_solver_that_would_keep_nothing_is_refused(folder):
