@@ -38,6 +38,14 @@ def peaks_of(*cases: str) -> dict[str, dict[str, Any]]:
     return peaks
 
 
+@pytest.mark.long
+def test_a_graph_of_another_size_keeps_about_the_bytes_that_check_states() -> None:
+    command = [sys.executable, "-m", "tests.integration.devices.graph_sizes"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    sizes = json.loads(completed.stdout)
+    assert sizes["forecast"] == pytest.approx(sizes["measured"], rel=0.4)
+
+
 def test_the_peak_of_a_step_is_as_forecast() -> None:
     peak = peaks_of(SMALL)[SMALL]
     assert peak["forecast"] == pytest.approx(peak["measured"], rel=0.15)

@@ -46,7 +46,7 @@ def loss(bottom, name="loss"):
     return f'layer {{ name: "{name}" type: "SoftmaxWithLoss" bottom: "{bottom}" bottom: "label" top: "{name}" }}'
 
 
-def measured(net):
+def after_training(net):
     """Return the layers whose weights are 0 after training, and those that began at 0 and have equal units."""
     function = compile_training(net, SOLVER, n_threads=1)
     rng = np.random.default_rng(0)
@@ -76,10 +76,10 @@ def measured(net):
     return tuple(stay), tuple(equal)
 
 
-def require_measured(text, data=DATA):
+def require_agreement(text, data=DATA):
     net = net_of(data + text)
     result = zero_weights(net, ())
-    assert (result.stay, result.stay_equal) == measured(net)
+    assert (result.stay, result.stay_equal) == after_training(net)
     return result
 
 
@@ -90,7 +90,7 @@ def test_a_chain_of_layers_with_and_without_a_filler(activation, bias):
         layers = [convolution("a", "data", f"{fillers[0]} {bias}"), product("b", "a", f"{fillers[1]} {bias}")]
         between = [single(activation, name) if activation else "" for name in ("a", "b")]
         text = layers[0] + between[0] + layers[1] + between[1] + product("c", "b", fillers[2], 3) + loss("c")
-        require_measured(text)
+        require_agreement(text)
 
 
 NETS = {
@@ -145,7 +145,7 @@ NETS = {
 @pytest.mark.parametrize("name", NETS)
 def test_nets_with_branches(name):
     text, expected = NETS[name]
-    result = require_measured(text)
+    result = require_agreement(text)
     assert (result.stay, result.stay_equal) == expected
 
 
@@ -157,13 +157,13 @@ def test_recurrent_layers(kind, stay):
       recurrent_param {{ num_output: 4 }} }}'''
     head = product("b", "a", RANDOM + " axis: 2", 3)
     scored = loss("b").replace("top:", "softmax_param { axis: 2 } top:")
-    assert require_measured(recurrent + head + scored, data).stay == stay
+    assert require_agreement(recurrent + head + scored, data).stay == stay
 
 
 def test_groups_of_channels_learn_apart():
     grouped = convolution("b", "a", "group: 2") + product("c", "b", RANDOM, 3) + loss("c")
-    require_measured(convolution("a", "data") + single("Sigmoid", "a") + grouped)
-    require_measured(convolution("a", "data") + single("Sigmoid", "a") + grouped.replace("group: 2", ""))
+    require_agreement(convolution("a", "data") + single("Sigmoid", "a") + grouped)
+    require_agreement(convolution("a", "data") + single("Sigmoid", "a") + grouped.replace("group: 2", ""))
 
 
 def test_weights_from_a_file_are_no_zeros():
