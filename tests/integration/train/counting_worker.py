@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections.abc import Sequence
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.state.leases import Lease
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.train.data.batches import LeasedBatches
@@ -34,7 +37,7 @@ def count(
 ) -> None:
     """Read, once all have passed ``begin``, until a piece of epoch ``n_epochs`` comes.
 
-    Lines of ``log``: epoch, then the labels of a whole piece that the server has taken back.
+    Lines of ``log``: epoch, then the labels of a whole piece that the server knows as read.
 
     With ``dies_after`` the process kills itself in the middle of a piece, after this number of steps, while its thread
     holds further pieces.
@@ -44,8 +47,18 @@ def count(
     if begin is not None:
         begin.wait(120)
     rows: dict[int, list[int]] = {}
+    ask, reports = link.lease, threading.Lock()
+
+    def lease(dataset: str, *, read: Sequence[Lease] = ()) -> Lease | None:
+        with reports:
+            answer = ask(dataset, read=read)
+            for piece in read:
+                out.write(" ".join(map(str, (piece.epoch, *rows.pop(piece.id)))) + "\n")
+        return answer
+
+    link.lease = lease  # type: ignore[method-assign]
     batches = LeasedBatches(link, [fed_layer(split, batch)], (), iter_size=1, seed=1, worker=worker, first_step=0)
-    with batches, log.open("a", buffering=1) as out:
+    with log.open("a", buffering=1) as out, batches:
         for step in range(1_000_000):
             feeds, (uses,) = batches.draw(1)
             labels = feeds["label"].ravel().astype(int).tolist()
@@ -57,10 +70,8 @@ def count(
                 consumed_labels += labels[:n_new]
                 del labels[:n_new]
             batches.book(uses)
-            for use in uses:
-                if use.is_all:
-                    out.write(" ".join(map(str, (use.lease.epoch, *rows.pop(use.lease.id)))) + "\n")
             if dies_after is not None and step >= dies_after and rows:
-                os.kill(os.getpid(), signal.SIGKILL)
+                with reports:
+                    os.kill(os.getpid(), signal.SIGKILL)
     link.leave()
     link.close()
