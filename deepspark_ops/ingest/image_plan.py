@@ -13,18 +13,12 @@ import numpy.typing as npt
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.image_files import FolderReader
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.plan import DatasetPlan, Encoding, count_classes, plan_dataset
 from deepspark_ops.ingest.recipe import Recipe, own_sources, read_class_names
-from deepspark_ops.ingest.records import (
-    Positions,
-    RecordError,
-    Rejection,
-    SourceIndex,
-    stamps_of,
-    with_classes,
-)
+from deepspark_ops.ingest.records import Positions, RecordError, Rejection, SourceIndex, with_classes
 from deepspark_ops.ingest.selection.choice import RecordIndex, limited
 from deepspark_ops.ingest.selection.image_records import ImageRecords
 from deepspark_ops.ingest.selection.row_hash import name_hashes
@@ -106,7 +100,10 @@ def plan_images(
         findings=findings,
     )
     has_stamps = not is_preview and config.stamp != "digest"
-    stamps = {split: stamps_of(of_source.reader) if has_stamps else None for split, of_source in indexes.items()}
+    stamps = {
+        split: of_source.reader.stamps() if has_stamps and isinstance(of_source.reader, FolderReader) else None
+        for split, of_source in indexes.items()
+    }
     encoder = ImageEncoder(config, indexes["train"], usable["train"], n_classes, names, stamps)
     if base is None:
         encoder.require_image()  # before the choice: a source without an image is no matter of a split's share

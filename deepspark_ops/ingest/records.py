@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,20 +53,6 @@ class RecordReader(Protocol):
     def opened(self) -> AbstractContextManager[ReadRecord]:
         """Open the files for the length of a ``with`` block."""
         ...
-
-
-@runtime_checkable
-class StampedReader(Protocol):
-    """A reader of records that show a change without being read."""
-
-    def stamps(self) -> npt.NDArray[np.uint64]:
-        """Return a number for each record, (n,), another one when the record has changed; 0 for one that is missing."""
-        ...
-
-
-def stamps_of(reader: RecordReader) -> npt.NDArray[np.uint64] | None:
-    """Return the stamps of all records of a reader; None where they show no change."""
-    return reader.stamps() if isinstance(reader, StampedReader) else None
 
 
 @dataclass(frozen=True)

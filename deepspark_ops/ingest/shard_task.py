@@ -67,7 +67,7 @@ class ShardTask(NewShard):
         dtype: ``uint8`` or ``float32``, likewise.
         n_classes: Length of the label counts.
         repeats: (n,) int32, how often each record was taken before, by balancing; None: never.
-        stamps: (n,) uint64, of ``StampedReader``; None where records have none.
+        stamps: (n,) uint64, of ``FolderReader``; None where records have none.
         groups: (n,) uint64, hash of each record's group; None without groups.
     """
 

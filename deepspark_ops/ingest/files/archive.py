@@ -14,10 +14,11 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, Protocol
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -26,9 +27,8 @@ from caffe_import.file_access.text_file import decode_text
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.file_spans import SpanReader
-from deepspark_ops.ingest.files.unpack_limits import current_limits
 from deepspark_ops.ingest.files.zip_archive import NO_MEMBER, NO_SUCH_MEMBER, ZIP_MARKS, ZipReader, zip_members
-from deepspark_ops.ingest.records import RecordError, RecordReader
+from deepspark_ops.ingest.records import Positions, RecordError, RecordReader
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 from deepspark_ops.stores.writing import written_whole
@@ -41,6 +41,37 @@ _TAR_MARK = slice(257, 262)
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)
 """Errors of decompressors; an OSError of gzip and bz2 has no errno, an OSError of the disk has an errno."""
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+
+
+@dataclass(frozen=True)
+class UnpackLimits:
+    """Limits on sizes after unpacking: a packed megabyte of zeros may fill memory or a disk.
+
+    Attributes:
+        member_mib: Limit of a file in a zip; the file is unpacked into memory.
+        unpacked_gib: Limit of a compressed tar or file; the content is unpacked to the disk.
+    """
+
+    member_mib: int = 256
+    unpacked_gib: int = 64
+
+
+_limits: ContextVar[UnpackLimits] = ContextVar("unpack_limits", default=UnpackLimits())  # noqa: B039 - frozen
+
+
+@contextmanager
+def unpack_limits(limits: UnpackLimits) -> Iterator[None]:
+    """Use ``limits`` inside the block."""
+    token = _limits.set(limits)
+    try:
+        yield
+    finally:
+        _limits.reset(token)
+
+
+def current_limits() -> UnpackLimits:
+    """Return the limits of the block around the caller."""
+    return _limits.get()
 
 
 def split_member(path: DataPath) -> tuple[DataPath, str | None]:
@@ -136,61 +167,26 @@ def _opener(path: DataPath) -> Callable[..., Any] | None:
     return next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), None)
 
 
-class Archive(Protocol):
-    """An archive: names and locations of the files, and a reader of the files."""
-
-    @property
-    def path(self) -> Path:
-        """The archive as the user named it, for messages."""
-        ...
-
-    @property
-    def members(self) -> Mapping[str, tuple[int, ...]]:
-        """Normalized name -> location of each regular file."""
-        ...
-
-    def reader(self, names: Sequence[str]) -> RecordReader:
-        """Return the reader of the members ``names``, in the order of ``names``; a missing member is a bad record."""
-        ...
-
-
 @dataclass(frozen=True)
-class TarArchive:
-    """An uncompressed tar and the locations of the regular files.
+class Archive:
+    """A tar or zip: names and locations of the files.
 
     Attributes:
         path: As the user named it, for messages.
-        tar: The file that is read; a scratch copy if ``path`` is compressed.
-        members: Normalized name -> (offset, size) in bytes.
+        members: Normalized name -> location of each regular file.
+        missing: In the place of the location of a file that is not there.
+        reader_at: Returns the reader of the files at (n, k) locations.
     """
 
     path: Path
-    tar: DataPath
-    members: Mapping[str, tuple[int, int]]
+    members: Mapping[str, tuple[int, ...]]
+    missing: tuple[int, ...]
+    reader_at: Callable[[Positions], RecordReader]
 
-    def reader(self, names: Sequence[str]) -> SpanReader:
-        """See ``Archive``."""
-        spans = [(0, *self.members.get(posixpath.normpath(name), (0, -1))) for name in names]
-        return SpanReader((self.tar,), np.array(spans, np.int64).reshape(len(names), 3), NO_SUCH_MEMBER)
-
-
-@dataclass(frozen=True)
-class ZipArchive:
-    """A zip and the locations of the files.
-
-    Attributes:
-        path: The zip.
-        members: Normalized name -> offset of its header, bytes packed, method, CRC-32.
-    """
-
-    path: Path
-    members: Mapping[str, tuple[int, int, int, int]]
-
-    def reader(self, names: Sequence[str]) -> ZipReader:
-        """See ``Archive``."""
-        locations = [self.members.get(posixpath.normpath(name), (0, 0, NO_MEMBER, 0)) for name in names]
-        array = np.array(locations, np.int64).reshape(len(names), 4)
-        return ZipReader(self.path, array, current_limits().member_mib)
+    def reader(self, names: Sequence[str]) -> RecordReader:
+        """Return the reader of the members ``names``, in the order of ``names``; a missing member is a bad record."""
+        locations = [self.members.get(posixpath.normpath(name), self.missing) for name in names]
+        return self.reader_at(np.array(locations, np.int64).reshape(len(names), len(self.missing)))
 
 
 def read_member_text(archive: Archive, member: str) -> str:
@@ -232,18 +228,21 @@ def open_archive(path: Path, work: Path) -> Archive:
     """
     with open_regular(path) as file:
         if file.read(4) in ZIP_MARKS:
-            return ZipArchive(path, zip_members(path))
+            missing = (0, 0, NO_MEMBER, 0)
+            return Archive(
+                path, zip_members(path), missing, lambda at: ZipReader(path, at, current_limits().member_mib)
+            )
     tar = decompressed(path, work)
     with local_copy(tar) as local, open_regular(local) as file:
-        return TarArchive(path, tar, _tar_spans(file, path))
+        return Archive(path, _tar_spans(file, path), (0, 0, -1), lambda at: SpanReader((tar,), at, NO_SUCH_MEMBER))
 
 
-def _tar_spans(file: BinaryIO, path: Path) -> dict[str, tuple[int, int]]:
-    """Return name -> (offset, size) of each file of a tar; ``path`` is for messages."""
+def _tar_spans(file: BinaryIO, path: Path) -> dict[str, tuple[int, int, int]]:
+    """Return name -> location, as ``SpanReader`` takes it, of each file of a tar; ``path`` is for messages."""
     n_bytes = os.fstat(file.fileno()).st_size
     try:
         with tarfile.open(fileobj=_HeaderFile(file), mode="r:") as handle:  # type: ignore[call-overload]
-            spans = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in _files(handle, n_bytes)}
+            spans = {posixpath.normpath(m.name): (0, m.offset_data, m.size) for m in _files(handle, n_bytes)}
             end = handle.offset
     except RecursionError as error:
         msg = f"{path}: not a readable tar: its headers refer to further ones without end; fetch it again"

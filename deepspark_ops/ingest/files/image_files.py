@@ -48,7 +48,7 @@ class FolderReader:
         return FolderReader(self.folder, tuple(self.paths[i] for i in positions))
 
     def stamps(self) -> npt.NDArray[np.uint64]:
-        """See ``StampedReader``: a stamp is of folder, size and time of change."""
+        """Return a number for each file, (n,), of folder, size and time of change; 0 for a missing file."""
         folder = str(self.folder).encode("utf-8", "surrogateescape")
         stamps = np.zeros(len(self.paths), np.uint64)
         for i, stamp in enumerate(file_stamps(self.folder, self.paths)):

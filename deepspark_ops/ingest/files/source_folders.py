@@ -9,8 +9,7 @@ from pathlib import Path
 
 from caffe_import.file_access.allowed_roots import allowed_roots_used
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, SourceConfig, is_catalog_table
-from deepspark_ops.ingest.files.archive import split_member
-from deepspark_ops.ingest.files.unpack_limits import UnpackLimits, unpack_limits
+from deepspark_ops.ingest.files.archive import UnpackLimits, split_member, unpack_limits
 from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.stores.store_path import StorePath
 
