@@ -13,6 +13,7 @@ import numpy.typing as npt
 from caffe_import.files.datum import Image
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.ingest.findings import Findings
+from deepspark_ops.stores.store_path import DataPath
 
 Positions = npt.NDArray[np.int64]
 """Positions of records in their source, counted from 0."""
@@ -83,6 +84,13 @@ class SourceIndex:
     findings: Findings = field(default_factory=Findings)
     splits: Sequence[str] = ()
     groups: Sequence[str] = ()
+
+
+def rows_of_files(files: Sequence[DataPath], counts: Sequence[int]) -> tuple[list[str], Positions]:
+    """Return the names of all rows of several files, and their (n, 2) locations: number of the file, row in the file."""
+    names = [f"{file.stem}_{row}" for file, count in zip(files, counts, strict=True) for row in range(count)]
+    rows = [np.arange(count) for count in counts]
+    return names, np.stack([np.repeat(np.arange(len(files)), counts), np.concatenate(rows)], axis=1)
 
 
 def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:

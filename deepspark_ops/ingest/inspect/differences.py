@@ -9,17 +9,26 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from deepspark_ops.ingest.inspect.differing_rows import Sample, differing_rows
+import numpy as np
+import numpy.typing as npt
+
 from deepspark_ops.ingest.inspect.facts import read_splits
+from deepspark_ops.ingest.selection.row_hash import Hashes, combined, mixed, numbered
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.excluded_rows import kept_rows
+from deepspark_ops.shards.files.row_records import read_row_records
 from deepspark_ops.shards.files.shard_records import read_records
-from deepspark_ops.shards.manifest import DatasetManifest, SplitName, shard_folder
+from deepspark_ops.shards.hash_membership import are_in
+from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, SplitName, shard_folder
+from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.stores.store_path import DataPath
 
 DIFFERENCES_VERSION: Final = 1
+_Sample = tuple[str, str, int, int]
+"""(split, name, label, checksum)."""
+_Dataset = tuple[DataPath, Mapping[SplitName, DatasetManifest]]
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ def compare_datasets(old_dataset: DataPath, new_dataset: Path) -> DatasetDiffere
     differences = _Differences(_class_names(manifests[0]), _class_names(manifests[1]), are_rows=all(of_tables))
     knows = of_tables[0] == of_tables[1] and _are_known((*manifests[0].values(), *manifests[1].values()))
     if knows and of_tables[0]:
-        differences.add(*differing_rows((old_dataset, manifests[0]), (new_dataset, manifests[1])))
+        differences.add(*_differing_rows((old_dataset, manifests[0]), (new_dataset, manifests[1])))
     elif knows:
         samples = [_samples(path, held) for path, held in zip((old_dataset, new_dataset), manifests, strict=True)]
         differences.add(samples[0] - samples[1], samples[1] - samples[0])
@@ -127,9 +136,9 @@ class _Differences:
         self.relabelled: dict[str, list[Moved]] = {}
         self.moved: list[Moved] = []
 
-    def add(self, gone: Counter[Sample], come: Counter[Sample]) -> None:
+    def add(self, gone: Counter[_Sample], come: Counter[_Sample]) -> None:
         """Sort out what only one of the two has: samples of one name are the same one, changed."""
-        by_name: dict[str, list[Sample]] = {}
+        by_name: dict[str, list[_Sample]] = {}
         for sample in sorted(come.elements(), reverse=True):
             by_name.setdefault(sample[1], []).append(sample)
         for sample in sorted(gone.elements()):
@@ -140,7 +149,7 @@ class _Differences:
         for split, name, _, _ in sorted(sample for left in by_name.values() for sample in left):
             self.added.setdefault(split, []).append(name)
 
-    def _pair(self, old_sample: Sample, new_sample: Sample) -> None:
+    def _pair(self, old_sample: _Sample, new_sample: _Sample) -> None:
         split, name, label, digest = old_sample
         if new_sample[0] != split:
             self.moved.append(Moved(name, split, new_sample[0]))
@@ -156,12 +165,12 @@ def _are_known(manifests: Iterable[DatasetManifest]) -> bool:
     return all(shard.beside for manifest in manifests for shard in manifest.shards)
 
 
-def _samples(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> Counter[Sample]:
+def _samples(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> Counter[_Sample]:
     """Return all samples; one that balancing repeats counts once."""
     return Counter(sample for manifest in manifests.values() for sample in _samples_of(dataset, manifest))
 
 
-def _samples_of(dataset: DataPath, manifest: DatasetManifest) -> Iterator[Sample]:
+def _samples_of(dataset: DataPath, manifest: DatasetManifest) -> Iterator[_Sample]:
     for shard in manifest.shards:
         assert shard.records is not None
         held = read_records(shard_folder(DatasetPaths(dataset).split(manifest.split)) / shard.records.file)
@@ -201,3 +210,75 @@ def _options(old_options: Mapping[str, Any], new_options: Mapping[str, Any]) -> 
         for name in names
         if old_options.get(name) != new_options.get(name)
     }
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All rows of a dataset that are taken for the first time, (n,) each.
+
+    Attributes:
+        hashes: No two are equal.
+        split: Places in ``SPLITS``.
+        shard: In the split's manifest.
+        sample: Among those of the shard that count.
+        name: Hash of the id.
+        state: Hash of all that is kept.
+    """
+
+    hashes: Hashes
+    split: npt.NDArray[np.int64]
+    shard: npt.NDArray[np.int64]
+    sample: npt.NDArray[np.int64]
+    name: Hashes
+    state: Hashes
+
+
+def _differing_rows(old_dataset: _Dataset, new_dataset: _Dataset) -> tuple[Counter[_Sample], Counter[_Sample]]:
+    """Return the rows of the old dataset alone and of the new dataset alone, named by id, without ids by hash.
+
+    Args:
+        old_dataset: A dataset and the manifests of its splits.
+        new_dataset: Likewise.
+
+    Raises:
+        DataError: One is damaged.
+    """
+    rows = _rows(*old_dataset), _rows(*new_dataset)
+    hashes = [part.hashes for part in rows]
+    only_before, only_after = (np.flatnonzero(~are_in(hashes[i], hashes[1 - i], is_unique=True)) for i in range(2))
+    return _samples_of_rows(*old_dataset, rows[0], only_before), _samples_of_rows(*new_dataset, rows[1], only_after)
+
+
+def _rows(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> _Rows:
+    parts: list[npt.NDArray[np.uint64]] = [np.empty((5, 0), np.uint64)]
+    for split, manifest in manifests.items():
+        for number, shard in enumerate(manifest.shards):
+            assert shard.rows is not None
+            held = read_row_records(shard_folder(DatasetPaths(dataset).split(split)) / shard.rows.file)
+            counted_rows = kept_rows(shard.excluded, shard.n_rows)
+            samples = np.flatnonzero(held.repeats[counted_rows] == 0)
+            rows = counted_rows[samples]
+            locations = [np.full(len(rows), value, np.uint64) for value in (SPLITS.index(manifest.split), number)]
+            parts.append(np.stack([*locations, samples.astype(np.uint64), held.names[rows], held.states[rows]]))
+    split_of, shard_of, sample, names, states = np.concatenate(parts, axis=1)
+    hashes = numbered(combined(names, states, mixed(split_of)), np.arange(len(names)))
+    return _Rows(hashes, split_of.astype(np.int64), shard_of.astype(np.int64), sample.astype(np.int64), names, states)
+
+
+def _samples_of_rows(
+    dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest], rows: _Rows, indexes: npt.NDArray[np.int64]
+) -> Counter[_Sample]:
+    samples: Counter[_Sample] = Counter()
+    for split, manifest in manifests.items():
+        of_split = indexes[rows.split[indexes] == SPLITS.index(manifest.split)]
+        with open_dataset(DatasetPaths(dataset).split(split)) as opened:
+            for number in np.unique(rows.shard[of_split]).tolist():
+                n_samples = manifest.shards[number].n_samples
+                has_ids = manifest.table is not None and manifest.table.id is not None
+                ids = opened.texts(number, 0, n_samples, "id") if has_ids else None
+                labels: Any = opened.read(number, 0, n_samples)[1] if manifest.n_classes else np.zeros(n_samples)
+                for index in of_split[rows.shard[of_split] == number].tolist():
+                    sample = int(rows.sample[index])
+                    name = f"row {int(rows.name[index]):016x}" if ids is None else ids[sample]
+                    samples[split, name, int(labels[sample]), int(rows.state[index])] += 1
+    return samples

@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from caffe_import.file_access.regular_file import regular_path
 from caffe_import.file_access.text_file import read_text_file
+from caffe_import.files.datum import Image
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.image_files import digest_of_files
-from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
+from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex, rows_of_files
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath
@@ -36,25 +37,27 @@ _LABEL_NAMES: Mapping[CifarLabels, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class CifarReader:
-    """Reads records of several files by number: ``files`` with ``label_bytes`` before each image."""
+    """Reads records of several files with ``label_bytes`` before each image; ``rows`` as of ``rows_of_files``."""
 
     files: tuple[DataPath, ...]
     label_bytes: int
-    file_of: Positions
-    row_of: Positions
+    rows: Positions
 
     def subset(self, positions: Positions) -> CifarReader:
         """See ``RecordReader``."""
-        return CifarReader(self.files, self.label_bytes, self.file_of[positions], self.row_of[positions])
+        return CifarReader(self.files, self.label_bytes, self.rows[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
         with ExitStack() as stack:
             maps = [_rows(stack.enter_context(local_copy(path)), self.label_bytes) for path in self.files]
-            yield lambda index: np.ascontiguousarray(
-                maps[self.file_of[index]][self.row_of[index], self.label_bytes :].reshape(_SHAPE)[::-1]
-            )
+
+            def read(index: int) -> Image:
+                number, row = self.rows[index].tolist()
+                return np.ascontiguousarray(maps[number][row, self.label_bytes :].reshape(_SHAPE)[::-1])
+
+            yield read
 
 
 def cifar_files(source: DataPath) -> tuple[DataPath, ...]:
@@ -82,17 +85,12 @@ def index_cifar(source: DataPath, which: CifarLabels = "fine") -> SourceIndex:
     for path in files:
         with local_copy(path) as local:
             labels.append(np.array(_rows(local, label_bytes)[:, column], np.int64))
-    counts = [len(part) for part in labels]
+    names, rows = rows_of_files(files, [len(part) for part in labels])
     folder = source if source.is_dir() else source.parent
     return SourceIndex(
         labels=np.concatenate(labels),
-        names=[f"{path.stem}_{row}" for path, count in zip(files, counts, strict=True) for row in range(count)],
-        reader=CifarReader(
-            files,
-            label_bytes,
-            np.repeat(np.arange(len(files)), counts),
-            np.concatenate([np.arange(count) for count in counts]),
-        ),
+        names=names,
+        reader=CifarReader(files, label_bytes, rows),
         class_names=_class_names(folder, which),
     )
 

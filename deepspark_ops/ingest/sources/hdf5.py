@@ -21,7 +21,7 @@ from caffe_import.files.hdf5_file import data_set, open_hdf5
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.image_files import digest_of_files, file_stamp
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
+from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex, rows_of_files
 from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath, StorePath, joined
@@ -44,19 +44,17 @@ class Hdf5Reader:
         files: All have the dataset.
         column: Name of the dataset.
         shape: (C, H, W) of a row.
-        file_of: (n,) int64, number of each record's file.
-        row_of: (n,) int64, each record's row in the file.
+        rows: (n, 2) int64, as of ``rows_of_files``.
     """
 
     files: tuple[DataPath, ...]
     column: str
     shape: tuple[int, int, int]
-    file_of: Positions
-    row_of: Positions
+    rows: Positions
 
     def subset(self, positions: Positions) -> Hdf5Reader:
         """See ``RecordReader``."""
-        return Hdf5Reader(self.files, self.column, self.shape, self.file_of[positions], self.row_of[positions])
+        return Hdf5Reader(self.files, self.column, self.shape, self.rows[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -66,12 +64,12 @@ class Hdf5Reader:
             yield lambda index: self._read(handles, stack, index)
 
     def _read(self, handles: dict[int, Any], stack: ExitStack, index: int) -> Image:
-        number = int(self.file_of[index])
+        number, row = self.rows[index].tolist()
         try:
             if number not in handles:
                 local = stack.enter_context(local_copy(self.files[number]))
                 handles[number] = stack.enter_context(open_hdf5(local, rdcc_nbytes=_CACHE_BYTES))
-            values = np.asarray(data_set(handles[number], self.column)[int(self.row_of[index])])
+            values = np.asarray(data_set(handles[number], self.column)[row])
         except CaffeImportError as error:
             raise RecordError(str(error)) from error
         except HDF5_ERRORS as error:
@@ -82,9 +80,7 @@ class Hdf5Reader:
                 kind = np.uint8 if values.dtype == np.uint8 else np.float32
                 return values.reshape(self.shape).astype(kind, copy=False)
         except FloatingPointError as error:
-            msg = (
-                f"{self.files[number]}: row {self.row_of[index]} of {self.column!r} has a number that no float32 holds"
-            )
+            msg = f"{self.files[number]}: row {row} of {self.column!r} has a number that no float32 holds"
             raise RecordError(msg) from error
 
 
@@ -130,20 +126,14 @@ def index_hdf5(
         )
         msg = f"{source}: rows of the files differ in name or shape ({shown}); allowed: equal"
         raise DataError(msg)
-    counts = [len(part) for part in labels]
-    if not sum(counts):
+    names, file_rows = rows_of_files(files, [len(part) for part in labels])
+    if not names:
         msg = f"{source}: the HDF5 files hold no rows"
         raise DataError(msg)
     return SourceIndex(
         labels=np.concatenate(labels),
-        names=[f"{path.stem}_{row}" for path, count in zip(files, counts, strict=True) for row in range(count)],
-        reader=Hdf5Reader(
-            files,
-            columns[0],
-            _image_shape(source, columns[0], shapes[0]),
-            np.repeat(np.arange(len(files)), counts),
-            np.concatenate([np.arange(count) for count in counts]),
-        ),
+        names=names,
+        reader=Hdf5Reader(files, columns[0], _image_shape(source, columns[0], shapes[0]), file_rows),
     )
 
 

@@ -12,6 +12,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, dataset_url
 from deepspark_ops.operators.pages.lists.runs import RunsPage, with_address
+from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import DatasetPaths
@@ -48,22 +49,30 @@ class DatasetsPage:
         used = self._used(readable)
         return {"format_version": ANSWER_VERSION, "datasets": [self._dataset(name, used[name]) for name in used]}
 
-    def dataset(self, readable: Collection[str], name: str) -> dict[str, Any] | None:
-        """Return a dataset with samples; None for an unknown dataset, or without a readable run."""
+    def dataset(self, readable: Collection[str], name: str) -> dict[str, Any]:
+        """Return a dataset with samples.
+
+        Raises:
+            Refused: There is no such dataset, or the person may read no run that used it.
+        """
         runs = self._used(readable).get(name)
         if runs is None:
-            return None
+            raise _unknown(name, "dataset")
         dataset = self._dataset(name, runs)
         has_report = DatasetPaths(self._datasets / name).report.is_file()
         fields = {**dataset, "samples": self._samples(name), "has_report": has_report}
         return {"format_version": ANSWER_VERSION, "dataset": fields}
 
-    def report(self, readable: Collection[str], name: str) -> str | None:
-        """Return the report of a readable dataset; None without a report."""
-        if name not in self._used(readable):
-            return None
+    def report(self, readable: Collection[str], name: str) -> str:
+        """Return the report of a dataset.
+
+        Raises:
+            Refused: As ``dataset``, or the dataset has no report.
+        """
         path = DatasetPaths(self._datasets / name).report
-        return regular_text(path) if path.is_file() else None
+        if name not in self._used(readable) or not path.is_file():
+            raise _unknown(name, "report of a dataset")
+        return regular_text(path)
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
         """Return the list, or the page of a dataset, see ``answers.shown``."""
@@ -117,6 +126,11 @@ class DatasetsPage:
             archive = PictureArchive(paths.contact_sheet, read_manifest(paths.split("train")).recipe_sha256)
             return {str(label): picture.data_uri() for label, picture in archive.read(archive.numbers).items()}
         return {}
+
+
+def _unknown(name: str, subject: str) -> Refused:
+    msg = f'there is no {subject} "{name}", or no run that used it is of a DAG that you may read'
+    return Refused(msg, 404)
 
 
 def _of_manifest(manifest: DatasetManifest) -> dict[str, Any]:

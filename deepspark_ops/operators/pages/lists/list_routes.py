@@ -67,19 +67,11 @@ def _add_dataset_routes(app: FastAPI, datasets: DatasetsPage) -> None:
 
     @app.get("/datasets/{name}/report")
     def show_dataset_report(request: Request, readable: Readable, name: str) -> Response:
-        report = datasets.report(readable, name)
-        if report is None:
-            message = f'there is no report of a dataset "{name}", or no run that used it is of a DAG that you may read'
-            raise Refused(message, 404)
-        return HTMLResponse(report, headers=REPORT_HEADERS)
+        return HTMLResponse(datasets.report(readable, name), headers=REPORT_HEADERS)
 
     @app.get("/datasets/{name}")
     def show_dataset(request: Request, readable: Readable, name: str) -> Response:
-        answer = datasets.dataset(readable, name)
-        if answer is None:
-            message = f'there is no dataset "{name}", or no run that used it is of a DAG that you may read'
-            raise Refused(message, 404)
-        return shown(request, datasets.page, answer)
+        return shown(request, datasets.page, datasets.dataset(readable, name))
 
 
 def _as_file(rows: Sequence[Mapping[str, Any]], kind: str) -> Response:

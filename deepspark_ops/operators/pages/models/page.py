@@ -11,6 +11,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, model_url, run_url
 from deepspark_ops.operators.pages.bundle import bundle_card
 from deepspark_ops.operators.pages.models.chart import accuracy_chart, alike, column_name
+from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.pages.templates import figure, template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.model_folder import ModelFolder
@@ -36,11 +37,17 @@ class ModelsPage:
         models = [self._model(name, readable) for name in model_names(self.folder)]
         return {"format_version": ANSWER_VERSION, "models": [model for model in models if model is not None]}
 
-    def model(self, readable: Collection[str], name: str) -> dict[str, Any] | None:
-        """Return a model; None for an unknown or invisible model."""
-        if name not in model_names(self.folder):
-            return None
-        return self._model(name, readable)
+    def model(self, readable: Collection[str], name: str) -> dict[str, Any]:
+        """Return a model.
+
+        Raises:
+            Refused: The model does not exist, or the person may not see it: the two look the same.
+        """
+        model = self._model(name, readable) if name in model_names(self.folder) else None
+        if model is None:
+            msg = f'there is no model "{name}", or it is of a DAG that you may not read'
+            raise Refused(msg, 404)
+        return model
 
     def record(self, model: Mapping[str, Any], version: str = "") -> VersionRecord | None:
         """Return a version of an undamaged model; by default the version in production, else the newest.

@@ -90,7 +90,7 @@ class ModelHandling:
             Refused: The person may not see the model, or the model has no such version.
         """
         try:
-            answer = with_bundle(self._models, self._model(person, name), version)
+            answer = with_bundle(self._models, self._models.model(person.readable, name), version)
         except ConfigError as error:
             raise Refused(str(error), 404) from None
         answer["may_change"] = _may_change(person, answer)
@@ -105,7 +105,7 @@ class ModelHandling:
         Raises:
             Refused: The person may not see the model, or the bundle has no such file.
         """
-        model = self._model(person, name)
+        model = self._models.model(person.readable, name)
         try:
             record = None if model["error"] else self._models.record(model, version)
         except ConfigError:
@@ -142,7 +142,7 @@ class ModelHandling:
         Raises:
             Refused: The person may not see or not change the model.
         """
-        model = self._model(person, name)
+        model = self._models.model(person.readable, name)
         if not _may_change(person, model):
             raise Refused(_needed(model), 403)
         user_name, dag, note = person.user.get_name(), model["made_by"][0], {"model": name, **entered}
@@ -167,13 +167,6 @@ class ModelHandling:
             return self.show(request, person, name, verified=result)
         url = site_of(request) + model_url(name)
         return RedirectResponse(f"{url}?done={result['change']}", 303, headers=PLAIN_HEADERS)
-
-    def _model(self, person: Person, name: str) -> dict[str, Any]:
-        model = self._models.model(person.readable, name)
-        if model is None:
-            msg = f'there is no model "{name}", or it is of a DAG that you may not read'
-            raise Refused(msg, 404)
-        return model
 
 
 def _may_change(person: Person, model: Mapping[str, Any]) -> bool:

@@ -85,17 +85,6 @@ class TrainingPage:
             )  # fmt: skip
         decided, label = read_decided(paths.root), read_label(paths.root)
         comparison = comparison_of_trial(paths.root)
-        present_files = {
-            "has_report": (paths.evaluation / "report.html").is_file(),
-            "has_samples": (paths.evaluation / ROWS_NAME).is_file(),
-            "has_bundle": paths.bundle.is_dir(),
-        }
-        of_trials = {
-            "comparison": comparison,
-            "trials": [] if trials is None else trials.rows(self._readings.of),
-        }
-        compared = {"model": decided.model, "started": decided.started, "production": champion_of(paths.root, decided)}
-        compared["evaluation"] = evaluation_of(paths.root)
         return {
             "dag": dag_id,
             "run": run_id,
@@ -105,9 +94,15 @@ class TrainingPage:
             "dag_run": (airflow and airflow.dag_run) or run_id,
             "airflow": None if airflow is None or comparison is not None else {"note": airflow.note},
             "folder": str(paths.root),
-            **present_files,
-            **compared,
-            **of_trials,
+            "has_report": (paths.evaluation / "report.html").is_file(),
+            "has_samples": (paths.evaluation / ROWS_NAME).is_file(),
+            "has_bundle": paths.bundle.is_dir(),
+            "model": decided.model,
+            "started": decided.started,
+            "production": champion_of(paths.root, decided),
+            "evaluation": evaluation_of(paths.root),
+            "comparison": comparison,
+            "trials": [] if trials is None else trials.rows(self._readings.of),
             **numbers,
         }
 
