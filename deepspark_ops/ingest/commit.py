@@ -100,7 +100,9 @@ def commit_dataset(
         splits = plan.splits()
         _check_results(config, plan, results)
         records = {split: _shard_records(plan, results, split) for split in splits}
-        images = None if plan.table else {split: _images(config, plan, results, split) for split in splits}
+        images = (
+            None if plan.table else {split: _images(config, plan, records[split], results, split) for split in splits}
+        )
         histograms = {split: _histogram(plan, results, split) for split in splits}
         findings = {split: Findings() for split in splits}
         for parts in (plan.findings, {} if images is None else _findings_of_images(images)):
@@ -251,43 +253,34 @@ def _shard_records(plan: DatasetPlan[Any], results: Sequence[ShardResult], split
 
 
 def _images(
-    config: IngestConfig, plan: DatasetPlan[Any], results: Sequence[ShardResult], split: SplitName
+    config: IngestConfig,
+    plan: DatasetPlan[Any],
+    records: Sequence[ShardRecord],
+    results: Sequence[ShardResult],
+    split: SplitName,
 ) -> list[StoredShard[ShardRecords]]:
     """Return the shards of ``_shard_records`` with what is known of their images."""
     folder = DatasetPaths(config.output).split(split)
-    carried = plan.carried(split)
-    written = _shard_records(plan, results, split)[len(carried) :]
-    return [
-        *carried,
-        *(
-            StoredShard(
-                record,
-                read_records(records_path(folder / record.file)),
-                result.written_positions,
-                folder,
-                config.shard_format,
-            )
-            for record, result in zip(written, _of_split(results, split), strict=True)
-        ),
-    ]
+    shards = list(plan.carried(split))
+    for record, result in zip(records[len(shards) :], _of_split(results, split), strict=True):
+        images = read_records(records_path(folder / record.file))
+        shards.append(StoredShard(record, images, result.written_positions, folder, config.shard_format))
+    return shards
 
 
-def check_rejections(
-    config: IngestConfig, rejected: Sequence[Rejection], n_records: int, n_rejected: int | None = None
-) -> None:
+def check_rejections(config: IngestConfig, rejected: Sequence[Rejection], n_records: int, n_rejected: int) -> None:
     """Fail if too many records cannot be used; all that are named are then listed beside the splits.
 
     Args:
         config: Says how many are allowed.
         rejected: Those that are named.
         n_records: All, usable or not.
-        n_rejected: All that cannot be used, if not all of them are named.
+        n_rejected: All that cannot be used, named or not.
 
     Raises:
         DataError: The share is above ``max_rejected_fraction``; the message names the first few.
     """
     allowed = int(config.max_rejected_fraction * n_records)
-    n_rejected = len(rejected) if n_rejected is None else n_rejected
     if n_rejected <= allowed:
         return
     path = config.output / REJECTED_NAME

@@ -87,7 +87,7 @@ class SourceIndex:
 
 
 def rows_of_files(files: Sequence[DataPath], counts: Sequence[int]) -> tuple[list[str], Positions]:
-    """Return the names of all rows of several files, and their (n, 2) locations: number of the file, row in the file."""
+    """Return the names of all rows of several files, and (n, 2) int64: number of the file and row of each."""
     names = [f"{file.stem}_{row}" for file, count in zip(files, counts, strict=True) for row in range(count)]
     rows = [np.arange(count) for count in counts]
     return names, np.stack([np.repeat(np.arange(len(files)), counts), np.concatenate(rows)], axis=1)

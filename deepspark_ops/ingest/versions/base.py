@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, overload
+from typing import Any, Final, Generic
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from deepspark_ops.ingest.sources.registry import with_own_splits
 from deepspark_ops.ingest.versions.kept_versions import names_in_versions
 from deepspark_ops.ingest.versions.stored_shard import Records, StoredShard
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.files.row_records import RowRecords, read_row_records
-from deepspark_ops.shards.files.shard_records import ShardRecords, read_records
+from deepspark_ops.shards.files.row_records import read_row_records
+from deepspark_ops.shards.files.shard_records import read_records
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
     SplitName,
@@ -76,12 +76,6 @@ class Base(Generic[Records]):
         ]
 
 
-@overload
-def find_base(config: IngestConfig, options: Mapping[str, Any]) -> Base[ShardRecords] | None: ...
-@overload
-def find_base(
-    config: IngestConfig, options: Mapping[str, Any], *, of_table: Literal[True]
-) -> Base[RowRecords] | None: ...
 def find_base(config: IngestConfig, options: Mapping[str, Any], *, of_table: bool = False) -> Base[Any] | None:
     """Return the dataset in ``previous``, else in ``output``, if an ingestion can go on from it; the log says why not.
 
