@@ -40,31 +40,31 @@ class ChosenTask:
             of it is a vector a sample, whose target is its class).
         target: Blob with what the answers should be; None if the net has none. No learned layer has a part in it, but
             it may be computed from data (Slice, Flatten).
-        is_target_fed: Is ``target`` a top of a data layer itself?
-        activation: What turns the blob into the answer: ``softmax`` over ``class_axis``, ``sigmoid``, or ``none``.
-        shape: Of one sample's answer, without the axes of the batch.
-        n_classes: Classes of a classification or segmentation, labels of multi_label; 0 for others. A segmentation of
-            one score a pixel (sigmoid) has 2.
-        ignore_label: Samples (segmentation: pixels) of this label do not count, as in the net's own loss.
         found_by: The layer or the option that decided, ``layer "loss" (SoftmaxWithLoss)``.
+        activation: What turns the blob into the answer: ``softmax`` over ``class_axis``, ``sigmoid``, or ``none``.
+        ignore_label: Samples (segmentation: pixels) of this label do not count, as in the net's own loss.
         weight: The loss' weight; of several results the one with the largest is the main one.
         margin: Of ContrastiveLoss; None for others.
         class_axis: Axis of the classes in the blob.
+        is_target_fed: Is ``target`` a top of a data layer itself?
+        shape: Of one sample's answer, without the axes of the batch.
+        n_classes: Classes of a classification or segmentation, labels of multi_label; 0 for others. A segmentation of
+            one score a pixel (sigmoid) has 2.
         n_batch_axes: First axes of the blob that number the samples: 1, or 2 for (T, N, classes) of T * N samples.
     """
 
     task: TaskName
     outputs: tuple[str, ...]
     target: str | None
-    is_target_fed: bool
-    activation: Activation
-    shape: Shape
-    n_classes: int
-    ignore_label: int | None
     found_by: str
+    activation: Activation = "none"
+    ignore_label: int | None = None
     weight: float = 1.0
     margin: float | None = None
     class_axis: int = 1
+    is_target_fed: bool = False
+    shape: Shape = ()
+    n_classes: int = 0
     n_batch_axes: int = 1
 
     @property
@@ -199,16 +199,16 @@ def _of_loss(net: NetSpec, layer: LayerSpec) -> ChosenTask | None:
     shape = net.blob_shapes[user_name(net, output)]
     if task == "multi_label" and prod(shape[2:]) > 1 and shape[1] == 1:
         task = "segmentation"  # one yes or no a pixel
-    return _chosen(
-        net,
+    chosen = ChosenTask(
         task,
         (user_name(net, output),),
         user_name(net, target),
+        found_by=named(layer),
         activation="sigmoid" if has_sigmoid else "none",
         ignore_label=_ignored(layer),
-        found_by=named(layer),
         weight=layer.loss_weights[0],
     )
+    return _completed(net, chosen)
 
 
 def _of_classes(net: NetSpec, layer: LayerSpec, label: str) -> ChosenTask:
@@ -233,16 +233,16 @@ def _of_classes(net: NetSpec, layer: LayerSpec, label: str) -> ChosenTask:
     n_positions = prod(shape[_n_batch_axes(net, shape, axis) :]) // shape[axis]
     task: TaskName = "segmentation" if n_positions > 1 and not whole_sample else "classification"
     is_probability = layer.type in _GIVES_PROBABILITIES or _is_made_by(net, output, "Softmax")
-    return _chosen(
-        net,
+    chosen = ChosenTask(
         task,
         (output,),
         target,
+        found_by=named(layer),
         activation="none" if is_probability else "softmax",
         ignore_label=_ignored(layer),
-        found_by=named(layer),
         class_axis=axis,
     )
+    return _completed(net, chosen)
 
 
 def _n_batch_axes(net: NetSpec, shape: Shape, class_axis: int) -> int:
@@ -252,15 +252,9 @@ def _n_batch_axes(net: NetSpec, shape: Shape, class_axis: int) -> int:
 
 def _of_pair(net: NetSpec, layer: LayerSpec) -> ChosenTask:
     sides = tuple(user_name(net, bottom) for bottom in layer.bottoms[:_SIDES])
-    return _chosen(
-        net,
-        "embedding",
-        sides,
-        user_name(net, layer.bottoms[2]),
-        found_by=named(layer),
-        weight=layer.loss_weights[0],
-        margin=layer.message.contrastive_loss_param.margin,
-    )
+    label, margin = user_name(net, layer.bottoms[2]), layer.message.contrastive_loss_param.margin
+    chosen = ChosenTask("embedding", sides, label, named(layer), weight=layer.loss_weights[0], margin=margin)
+    return _completed(net, chosen)
 
 
 def _of_ends(net: NetSpec) -> list[ChosenTask]:
@@ -280,7 +274,8 @@ def _of_ends(net: NetSpec) -> list[ChosenTask]:
             task = "segmentation" if n_positions > 1 else "classification"
         elif prod(shape[2:]) > 1:
             task = "regression"
-        chosen = _chosen(net, task, (name,), None, found_by=f'output "{name}" ({makers[name]})', class_axis=axis)
+        found_by = f'output "{name}" ({makers[name]})'
+        chosen = _completed(net, ChosenTask(task, (name,), None, found_by, class_axis=axis))
         target = _unused_label(net)
         fits = target is not None and _target_fits(net, chosen, target)
         results.append(replace(chosen, target=target, is_target_fed=target in net.inputs) if fits else chosen)
@@ -313,7 +308,7 @@ def _as_wished(net: NetSpec, wish: TaskWish, candidates: Sequence[ChosenTask]) -
     if matching:
         if wish.target is None:
             return matching[0]
-        return _checked(net, replace(matching[0], target=wish.target, is_target_fed=wish.target in net.inputs))
+        return _completed(net, replace(matching[0], target=wish.target))
     if wish.task == "auto" or not wish.outputs:
         shown_tasks = "; ".join(task.text() for task in candidates) or "nothing"
         option = f"output_blob={','.join(wish.outputs)}" if wish.outputs else f"target_blob={wish.target}"
@@ -339,7 +334,7 @@ def _made_as_wished(net: NetSpec, task: TaskName, outputs: tuple[str, ...], targ
     if activation == "sigmoid" and _is_made_by(net, outputs[0], "Sigmoid"):
         activation = "none"
     axis = _softmax_axis(net, outputs[0])
-    return _chosen(net, task, outputs, target, activation=activation, found_by="the options", class_axis=axis)
+    return _completed(net, ChosenTask(task, outputs, target, "the options", activation, class_axis=axis))
 
 
 def _of_task(net: NetSpec, task: TaskName, candidates: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
@@ -354,41 +349,20 @@ def _of_task(net: NetSpec, task: TaskName, candidates: Sequence[ChosenTask]) -> 
     return (_made_as_wished(net, task, alike[0].outputs, alike[0].target),)
 
 
-def _chosen(
-    net: NetSpec,
-    task: TaskName,
-    outputs: tuple[str, ...],
-    target: str | None,
-    *,
-    activation: Activation = "none",
-    ignore_label: int | None = None,
-    found_by: str,
-    weight: float = 1.0,
-    margin: float | None = None,
-    class_axis: int = 1,
-) -> ChosenTask:
-    full = net.blob_shapes[outputs[0]]
-    n_batch_axes = _n_batch_axes(net, full, class_axis)
-    has_classes = len(full) >= _SIDES and task in ("classification", "multi_label", "segmentation")
-    n_classes = full[class_axis] if has_classes else 0
-    return _checked(
-        net,
-        ChosenTask(
-            task=task,
-            outputs=outputs,
-            target=target,
-            is_target_fed=target is not None and target in net.inputs,
-            activation=activation,
-            shape=full[n_batch_axes:],
-            n_classes=2 if task == "segmentation" and n_classes == 1 else n_classes,
-            ignore_label=ignore_label,
-            found_by=found_by,
-            weight=weight,
-            margin=margin,
-            class_axis=class_axis,
-            n_batch_axes=n_batch_axes,
-        ),
+def _completed(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
+    """Return the result with what the net says of its blobs; errors as of ``_checked``."""
+    full = net.blob_shapes[chosen.output]
+    n_batch_axes = _n_batch_axes(net, full, chosen.class_axis)
+    has_classes = len(full) >= _SIDES and chosen.task in ("classification", "multi_label", "segmentation")
+    n_classes = full[chosen.class_axis] if has_classes else 0
+    described = replace(
+        chosen,
+        is_target_fed=chosen.target in net.inputs,
+        shape=full[n_batch_axes:],
+        n_classes=2 if chosen.task == "segmentation" and n_classes == 1 else n_classes,
+        n_batch_axes=n_batch_axes,
     )
+    return _checked(net, described)
 
 
 def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
