@@ -56,7 +56,6 @@ from deepspark_ops.preflight.report import (
     WorkReport,
 )
 from deepspark_ops.preflight.results import results_of
-from deepspark_ops.preflight.zero_weights import zero_weights
 from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.shards.manifest import SplitName, is_dataset, require_one_recipe
 from deepspark_ops.shards.verification import verify_layer_sources
@@ -327,13 +326,14 @@ class _Inspection:
                 return
             uses = net.params.uses.items()  # weights of a layer that shares blobs fill the owner's
             filled |= {net.params.entries[position].layer for (layer, _), position in uses if blobs.get(layer)}
-        zeros, remedy = zero_weights(net, filled), 'give a weight_filler, such as { type: "xavier" }, or weights'
-        for layers, effect in (
-            (zeros.stay, "and stay 0, since their gradient is 0"),
-            (zeros.stay_equal, "as all weights above, so the units of such a layer stay equal"),
+        hidden = _hidden_layers(net) - filled
+        if zero := ", ".join(
+            f'"{layer.name}"' for layer in net.layers if layer.name in hidden and _starts_at_0(net, layer)
         ):
-            if names := ", ".join(f'"{name}"' for name in layers):
-                self._note("warning", f"train net: the weights of {names} start at 0 {effect}; {remedy}")
+            remedy = 'give a weight_filler, such as { type: "xavier" }, or weights'
+            self._note(
+                "warning", f"train net: the weights of {zero} start at 0, so the net may learn nothing; {remedy}"
+            )
         fresh = ", ".join(f'"{layer}"' for layer in owners if layer not in filled)
         if files and fresh:
             names = ", ".join(str(path) for path in files)
@@ -351,6 +351,32 @@ class _Inspection:
                 f"{report.title} net: test_iter {test_iter} x batch_size {report.batch_size} = {scored:,} samples of "
                 f"{n_samples:,}; {how}",
             )
+
+
+def _starts_at_0(net: NetSpec, layer: LayerSpec) -> bool:
+    """Return whether a layer owns weights that are 0 when they are fresh: Caffe's default without a filler."""
+    weights = layer.definition.blobs[0]
+    is_owner = net.params.entry(layer.name, 0).layer == layer.name
+    return is_owner and len(weights.shape) > 1 and weights.filler.type == "constant" and weights.filler.value == 0
+
+
+def _hidden_layers(net: NetSpec) -> set[str]:
+    """Return the layers with parameters below other layers with matrices, on every way to a loss.
+
+    The last matrix before a loss learns from zeros.
+    """
+    reach_loss: set[str] = set()
+    hidden = set()
+    for layer in reversed(net.layers):
+        is_next = any(layer.loss_weights) or any(top in reach_loss for top in layer.tops)
+        if layer.definition.blobs and not is_next:
+            hidden.add(layer.name)
+        has_matrix = any(len(blob.shape) > 1 for blob in layer.definition.blobs)
+        if is_next and not has_matrix:
+            reach_loss |= set(layer.bottoms)
+        else:
+            reach_loss -= set(layer.bottoms)
+    return hidden
 
 
 def _is_fed(layer: caffe_pb2.LayerParameter) -> bool:

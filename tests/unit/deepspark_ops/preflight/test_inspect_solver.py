@@ -249,10 +249,20 @@ def test_a_loss_that_the_rules_leave_out_is_named(folder):
 def test_hidden_weights_that_start_at_0_are_noted(folder):
     (folder / "net.prototxt").write_text(NET.replace('weight_filler { type: "xavier" }', ""))
     (problem,) = inspect(folder).problems
-    assert problem.finding.startswith('train net: the weights of "conv", "ip" start at 0 and stay 0, since their')
-    (folder / "net.prototxt").write_text(NET.replace('weight_filler { type: "xavier" }', "").replace("ReLU", "Sigmoid"))
+    assert problem.finding.startswith('train net: the weights of "conv" start at 0, so the net may learn nothing; give')
+
+
+def test_the_last_weights_before_each_loss_may_start_at_0(folder):
+    head = """
+    layer { name: "slope" type: "PReLU" bottom: "conv" top: "slope" }
+    layer { name: "hidden" type: "InnerProduct" bottom: "slope" top: "hidden" inner_product_param { num_output: 2 } }
+    layer { name: "scale" type: "Scale" bottom: "hidden" top: "hidden" }
+    layer { name: "ip2" type: "InnerProduct" bottom: "hidden" top: "ip2" inner_product_param { num_output: 2 } }
+    layer { name: "loss2" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss2" }
+    """
+    (folder / "net.prototxt").write_text(NET + head)
     (problem,) = inspect(folder).problems
-    assert problem.finding.startswith('train net: the weights of "conv" start at 0 as all weights above, so the units')
+    assert problem.finding.startswith('train net: the weights of "hidden" start at 0,')
 
 
 def test_solver_that_would_keep_nothing_is_refused(folder):
