@@ -31,9 +31,8 @@ from deepspark_ops.operators.ingest import DeepSparkIngestOperator, chosen_datas
 from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.provider.airflow_names import AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.simulate import simulates, simulation_of
-from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.operators.tasks.trial_run import TrialRun, TrialsArguments
+from deepspark_ops.operators.tasks.trial_run import ComparisonArguments, TrialRun, TrialsArguments
 from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
@@ -59,7 +58,7 @@ _SHOWN_SETTINGS = (
 )  # fmt: skip
 
 
-class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
+class DeepSparkCheckTrialsOperator(ComparisonArguments, BaseOperator):
     """Decide the trials, validate the values of each trial, and read each solver with the nets once.
 
     The output is a list with an entry per trial, for ``DeepSparkTrainTrialOperator`` and
@@ -77,7 +76,6 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
         CompareConfig, CheckConfig, TrainConfig, RunLabelConfig, IngestConfig, EvaluateConfig, SimulateConfig,
     )  # fmt: skip
     not_arguments = frozenset({"dataset", "out", "output"})
-    takes_run = False
     returns_mapping = False
     stage = "check"
     own_retries = 0
@@ -85,8 +83,7 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
     @ends_plainly
     def execute(self, context: Any) -> list[dict[str, Any]]:
         """Return the trials."""
-        params, run = self.values(), context["dag_run"]
-        run_dir = self.places.run_folder(run.dag_id, run.run_id)
+        params, run, run_dir = self.values(), context["dag_run"], self.run_dir(context)
         with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line, airflow_errors():
             self.refuse_unknown_conf(context)
             label = label_run(run_dir, self.config(RunLabelConfig))
@@ -213,6 +210,10 @@ class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
         values = form_values(TrialRun(**self.trial).values, super().values())
         return {**values, "stop_below": self.least_accuracies} if self.least_accuracies else values
 
+    def run_dir(self, context: Any) -> Path:
+        """Return the trial's folder."""
+        return TrialRun(**self.trial).stage_run().run_dir
+
     def stage_run(self, context: Any) -> StageRun:
         """Return the trial's paths."""
         return TrialRun(**self.trial).stage_run()
@@ -245,7 +246,7 @@ class DeepSparkEvaluateTrialOperator(DeepSparkEvaluateOperator):
         return run
 
 
-class DeepSparkCompareOperator(StageArguments, BaseOperator):
+class DeepSparkCompareOperator(ComparisonArguments, BaseOperator):
     """Write table and page of the run's trials; a failed trial is a row with the reason.
 
     The arguments are the common options of the trials. The output has ``run_dir``, ``report``, ``table``
@@ -254,7 +255,6 @@ class DeepSparkCompareOperator(StageArguments, BaseOperator):
 
     config_models = (CompareConfig, TrainConfig, IngestConfig)
     not_arguments = frozenset({"dataset", "output"})
-    takes_run = False
     stage = "compare"
 
     @ends_plainly
@@ -266,8 +266,7 @@ class DeepSparkCompareOperator(StageArguments, BaseOperator):
         if simulates(self.values(), self.places):
             msg = "simulate is on: task simulate has the table"
             raise AirflowSkipException(msg)
-        run = context["dag_run"]
-        run_dir = self.places.run_folder(run.dag_id, run.run_id)
+        run_dir = self.run_dir(context)
         folder = RunPaths(run_dir).evaluation
         with noted_stage(run_dir, self.stage, self.log), airflow_errors():
             plan = read_plan(run_dir)

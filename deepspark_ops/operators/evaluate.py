@@ -12,7 +12,7 @@ from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator, SparkOnDemandOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun
+from deepspark_ops.operators.tasks.stage_run import StageRun, require_training
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.run_paths import RunPaths
 
@@ -40,6 +40,7 @@ class DeepSparkEvaluateOperator(SparkOnDemandOperator):
 
     def run_stage(self, config: EvaluateConfig, runner: stages.Runner) -> None:
         """Score the run."""
+        require_training(config.run_dir)
         stages.evaluate(config, run=runner)
 
     def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> EvaluateConfig:
@@ -83,16 +84,15 @@ class DeepSparkEvaluateProductionOperator(ProcessStageOperator):
     stage = "evaluate_production"
     module = "deepspark_ops.export.scores"
 
-    def execute(self, context: Any) -> dict[str, str | None]:
-        """Score, or skip while nothing is in production."""
-        if self.stage_run(context).production is None:
+    def stage_config(self, context: Any, run: StageRun) -> ScoreBundleConfig:
+        """Return what is scored on the data of a run.
+
+        Raises:
+            AirflowSkipException: Nothing is in production.
+        """
+        if run.production is None:
             msg = "no model in production yet: there is nothing to compare with"
             raise AirflowSkipException(msg)
-        return super().execute(context)
-
-    def stage_config(self, context: Any, run: StageRun) -> ScoreBundleConfig:
-        """Return what is scored on the data of a run."""
-        assert run.production is not None  # else the task is skipped
         return self.config(
             ScoreBundleConfig,
             run_dir=run.run_dir,
@@ -100,6 +100,11 @@ class DeepSparkEvaluateProductionOperator(ProcessStageOperator):
             output=run.run_dir / PRODUCTION_EVALUATION,
             dataset=None if "dataset" in self.values() else run.dataset,
         )
+
+    def run_stage(self, config: ScoreBundleConfig, runner: stages.Runner) -> None:
+        """Score the bundle."""
+        require_training(config.run_dir)
+        super().run_stage(config, runner)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
         """Return the metrics file and the file's digest."""

@@ -9,7 +9,7 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun
+from deepspark_ops.operators.tasks.stage_run import StageRun, require_training
 from deepspark_ops.run_paths import RunPaths
 
 
@@ -33,6 +33,7 @@ class DeepSparkExportOperator(ProcessStageOperator):
 
     def run_stage(self, config: ExportConfig, runner: stages.Runner) -> None:
         """Export the run."""
+        require_training(config.run_dir)
         stages.export(config, run=runner)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:

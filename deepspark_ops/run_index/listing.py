@@ -153,7 +153,7 @@ def _reason(run: KnownRun) -> str:
     """Return the reason of a failed run whose tasks noted no message."""
     if run.failed_task is None:
         return "no task failed: a person stopped the run, or the run's time limit ended the run"
-    return f"task {run.failed_task} failed without a message; the task's log has its last lines"
+    return f"task {run.failed_task} failed; the log of the task has the reason"
 
 
 def _state(run: KnownRun, summary: RunSummary) -> str:

@@ -18,7 +18,7 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 STATUS_VERSION: Final = 2
 _READ_VERSIONS: Final = (1, 2)
 """Version 1 has no task."""
-NO_MESSAGE: Final = "the task left no message; its log has its last lines"
+NO_MESSAGE: Final = "the log of the task has the reason"
 """Message for a failed task without a noted end."""
 WRITE_EVERY_S: Final = 1.0
 _WARNINGS_KEPT: Final = 10
@@ -100,6 +100,15 @@ class StatusFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps({"format_version": STATUS_VERSION, **asdict(self._status)}, indent=1)
             write_text_whole(self._path, text + "\n")
+
+
+def note_failure(run_dir: Path, stage: str, message: str, *, task: str, map_index: int = -1) -> None:
+    """Note the failure of a task before its stage began. A note of another task, or with the same message, stays."""
+    status = read_statuses(run_dir).get(stage)
+    is_others = status is not None and status.task and (status.task, status.map_index) != (task, map_index)
+    is_noted = status is not None and (status.status, status.message) == ("failed", message[:_TEXT_KEPT])
+    if not is_others and not is_noted:
+        StatusFile(run_dir, stage, task=task, map_index=map_index).end("failed", message)
 
 
 def ended_text(stage: str) -> str:

@@ -23,7 +23,7 @@ from deepspark_ops.operators.pages.access.headers import (
     REPORT_HEADERS,
     page_headers,
 )
-from deepspark_ops.operators.pages.access.person import Readable, Triggers
+from deepspark_ops.operators.pages.access.person import Answers, Readable, Triggers
 from deepspark_ops.operators.pages.addresses import RUNS_URL, find_run
 from deepspark_ops.operators.pages.answers import show_refusal, shown, site_of
 from deepspark_ops.operators.pages.bundle import BundlePage, find_bundle_file
@@ -124,15 +124,16 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
     @app.get("/runs/{dag_id}/{run_id}/training", dependencies=may_read)
     def show_training(
         request: Request, dag_id: str, run_id: str, format: str = "html", since: str = "", parts: bool = False,
-        task_id: str = "", map_index: str = "", *, user: GetUserDep, may_trigger: Triggers,
+        task_id: str = "", map_index: str = "", *, user: GetUserDep, may_trigger: Triggers, may_answer: Answers,
     ) -> Response:  # fmt: skip
         run_id = run_of_tab(installation, dag_id, run_id, task_id=task_id, map_index=map_index)
         if format != "json":
             token = form_token(user) if may_trigger([dag_id]) else ""
-            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=False, token=token)
+            site, may = site_of(request), may_answer([dag_id])
+            return _training_page(page, dag_id, run_id, site=site, token=token, may_answer=may)
         answer = page.answer(dag_id, run_id, since=since)
         if parts:
-            answer["parts"] = page.fragments(answer, site=site_of(request))
+            answer["parts"] = page.fragments(answer, site=site_of(request), may_answer=may_answer([dag_id]))
         return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
 
 
@@ -184,11 +185,11 @@ def _report_figures(page: TrainingPage, dag_id: str, run_id: str, report: Path |
 
 
 def _training_page(
-    page: TrainingPage, dag_id: str, run_id: str, *, site: str, is_report: bool, token: str = ""
+    page: TrainingPage, dag_id: str, run_id: str, *, site: str, token: str = "", **options: bool
 ) -> Response:
     answer = page.answer(dag_id, run_id, has_lines=False)  # the page's script asks for them
     nonce = secrets.token_urlsafe(16)
-    text = page.page(answer, nonce=nonce, site=site, is_report=is_report, token=token)
+    text = page.page(answer, nonce=nonce, site=site, token=token, **options)
     return HTMLResponse(text, status_code=_status(answer), headers=page_headers(nonce, has_form=bool(token)))
 
 

@@ -121,7 +121,9 @@ class StageArguments:
         inherited = next((base.template_fields for base in airflow_bases if hasattr(base, "template_fields")), ())
         class_fields = cls.__dict__.get("template_fields", ())
         more = [name for base in cls.__mro__ for name in base.__dict__.get("more_templates", ())]
-        cls.template_fields = tuple(dict.fromkeys([*inherited, *class_fields, *more, *_template_fields(cls)]))
+        first = ["run"] if cls.takes_run else []  # so that the run of a wrong template is known
+        fields = [*first, *inherited, *class_fields, *more, *_template_fields(cls)]
+        cls.template_fields = tuple(dict.fromkeys(fields))
 
     def __init__(
         self,
@@ -250,9 +252,18 @@ class StageArguments:
             AirflowFailException: The task whose output ``run`` is left no result.
         """
         if self.starts_run:
-            dag_run = context["dag_run"]
-            return StageRun(self.places.run_folder(dag_run.dag_id, self._new_run_id(context)), None, None)
+            return StageRun(self.run_dir(context), None, None)
         return StageRun.of(self.run, self.places.root)
+
+    def run_dir(self, context: Any) -> Path:
+        """Return the folder of ``run``, or of a new run.
+
+        Raises:
+            AirflowFailException: The task whose output ``run`` is left no result.
+        """
+        if self.starts_run:
+            return self.places.run_folder(context["dag_run"].dag_id, self._new_run_id(context))
+        return StageRun.of(self.run, self.places.root).run_dir
 
     def _new_run_id(self, context: Any) -> str:
         """Return the id of the task's new run.

@@ -36,7 +36,7 @@ from deepspark_ops.processes.stage_process import file_trouble
 from deepspark_ops.run_index.index_file import read_index, write_index
 from deepspark_ops.run_label.label import read_label
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.run_view.stage_status import Status, StatusFile
+from deepspark_ops.run_view.stage_status import Status, StatusFile, note_failure
 from deepspark_ops.stores.store_path import DataPath, data_path, local_path
 from deepspark_ops.tracking.tell import tell_run
 from deepspark_ops.troubleshooting import explained
@@ -93,6 +93,20 @@ class StageRun:
     def config_path(self, stage: str) -> Path:
         """Return the path of a stage's config."""
         return RunPaths(self.run_dir).stages / f"{stage}.json"
+
+
+def require_training(run_dir: Path) -> None:
+    """Refuse a run without a training.
+
+    Raises:
+        ConfigError: The folder has no config of a training.
+    """
+    if not RunPaths(run_dir).config.is_file():
+        msg = (
+            f"run={run_dir}: no training is in this folder; if the folder was removed, clear the task that trains, too;"
+            " else give run= the output of the task that trains, such as run=train.output"
+        )
+        raise ConfigError(msg)
 
 
 def line_logger(log: logging.Logger) -> LineHandler:
@@ -227,12 +241,24 @@ def plain_end(task: Any, context: Any, error: Exception) -> BaseException:
     is_mistake = isinstance(error, AirflowFailException)
     if not is_running_task() or not (is_mistake or type(error) is AirflowException):
         return error  # a skip or a reschedule is no failure
+    _note_failure(task, context, str(error))
     message = explained(str(error))
     if is_mistake and OwnTries is None:
         return type(error)(message)
     _limit_retries(context["ti"].task, is_mistake=is_mistake)
     task.log.error("%s", message)
     return TaskEnd(message, USER_MISTAKE if is_mistake else FAILED)
+
+
+def _note_failure(task: Any, context: Any, message: str) -> None:
+    """Note a failure before the stage began, for the run's page; a stage notes its failure itself."""
+    if not hasattr(task, "run_dir"):
+        return  # an operator of a user
+    with suppress(AirflowFailException, ConfigError):  # the task has no run
+        run_dir, dag_run = task.run_dir(context), context["dag_run"]
+        if run_dir.is_dir() or run_dir.parent == task.places.run_folder(dag_run.dag_id, dag_run.run_id).parent:
+            task_id, map_index = _task_of_process()
+            note_failure(run_dir, task.stage, message, task=task_id, map_index=map_index)
 
 
 def is_running_task() -> bool:

@@ -57,10 +57,19 @@ class TrialRun:
         return begin_trial(self.comparison, comparison_and_number[1], max_iter_of)
 
 
-class TrialsArguments(StageArguments):
-    """Part of an operator that takes the trials of a comparison, the output of ``DeepSparkCheckTrialsOperator``."""
+class ComparisonArguments(StageArguments):
+    """Part of an operator of a comparison as a whole, whose folder is the folder of the DAG run."""
 
     takes_run = False
+
+    def run_dir(self, context: Any) -> Path:
+        """Return the comparison's folder."""
+        return self.places.run_folder(context["dag_run"].dag_id, context["dag_run"].run_id)
+
+
+class TrialsArguments(ComparisonArguments):
+    """Part of an operator that takes the trials of a comparison, the output of ``DeepSparkCheckTrialsOperator``."""
+
     more_templates: ClassVar[tuple[str, ...]] = ("trials",)
 
     def __init__(self, *, trials: Any, **kwargs: Any) -> None:
@@ -77,5 +86,4 @@ class TrialsArguments(StageArguments):
         if not self.trials:
             msg = f"trials={self.trials!r}: must be the output of DeepSparkCheckTrialsOperator; clear both tasks"
             raise AirflowFailException(msg)
-        run, dataset = context["dag_run"], TrialRun(**self.trials[0]).stage_run().dataset
-        return StageRun(self.places.run_folder(run.dag_id, run.run_id), dataset, production=None)
+        return StageRun(self.run_dir(context), TrialRun(**self.trials[0]).stage_run().dataset, production=None)

@@ -13,6 +13,7 @@ def let_ask(
     *,
     readable: Callable[[], Collection[str]] | None = None,
     may_trigger: Callable[[Collection[str]], bool] = lambda dags: False,
+    may_answer: Callable[[Collection[str]], bool] = lambda dags: False,
     audit: Callable[..., None] | None = None,
     reads_runs: bool = True,
     checks_forms: bool = False,
@@ -24,12 +25,13 @@ def let_ask(
         name: The person's name.
         readable: DAGs that the person may read.
         may_trigger: The DAGs that the person may trigger.
+        may_answer: The DAGs whose waiting tasks the person may answer.
         audit: Takes what the audit log would.
         reads_runs: Whether the person may read every run, and forms come from anywhere.
         checks_forms: Whether forms must come from a page of ours nevertheless.
     """
     from deepspark_ops.operators.pages.access.form_guard import require_own_form
-    from deepspark_ops.operators.pages.access.person import audit_log, readable_dags, trigger_right
+    from deepspark_ops.operators.pages.access.person import answer_right, audit_log, readable_dags, trigger_right
     from deepspark_ops.operators.pages.app import get_user
 
     rights = {right.dependency for route in app.routes for right in getattr(route, "dependencies", ())}
@@ -38,6 +40,7 @@ def let_ask(
     app.dependency_overrides |= {
         get_user: lambda: SimpleNamespace(get_name=name),
         trigger_right: lambda: may_trigger,
+        answer_right: lambda: may_answer,
         **({} if readable is None else {readable_dags: readable}),
         **({} if audit is None else {audit_log: lambda: audit}),
     }

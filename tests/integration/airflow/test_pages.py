@@ -213,19 +213,25 @@ def test_a_run_failed_in_check_shows_the_message_and_an_unknown_run_is_named(cli
     assert client.get("/runs/deepspark_train/nothing/training?format=json").status_code == 404
 
 
-def test_a_run_that_waits_for_approval_leads_to_the_page_that_asks(client: Any, monkeypatch: Any) -> None:
+def test_a_run_that_waits_for_approval_leads_those_who_may_answer_to_the_page_that_asks(
+    client: Any, monkeypatch: Any
+) -> None:
+    from deepspark_ops.operators.pages.access.person import answer_right
+
     (client.folder / "events.jsonl").write_bytes(lines())
     StatusFile(client.folder, "approve").end("waiting")
     tasks = {"train": TaskState("success", 990.0, 995.0), "approve": TaskState("awaiting_input", 999.0)}
     monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("running", tasks))
     run = RUN_ID.replace(":", "%3A").replace("+", "%2B")
     link = f'href="/dags/deepspark_train/runs/{run}/tasks/approve/required_actions" target="_top"'
-    answer = client.get(TRAINING).text
-    assert "waits for approval" in answer
-    assert link in answer
-    fresh = client.get(f"{TRAINING}?format=json&parts=true").json()
-    assert fresh["state"]["asks"] == "approve"
-    assert link in fresh["parts"]["head"]
+    for may_answer in (False, True):
+        client.app.dependency_overrides[answer_right] = lambda may=may_answer: lambda dags: may
+        page = client.get(TRAINING).text
+        fresh = client.get(f"{TRAINING}?format=json&parts=true").json()
+        assert fresh["state"]["asks"] == "approve"
+        for text in (page, fresh["parts"]["head"]):
+            assert "The new model waits for approval" in text
+            assert (link in text) == may_answer
 
 
 def test_until_there_is_a_report_its_tab_shows_the_training(client: Any) -> None:

@@ -61,6 +61,21 @@ def test_rights_are_asked_of_airflows_auth_manager_for_the_person_who_asks(monke
     assert person.readable_dags("bob") == set()
 
 
+def test_a_viewer_of_airflow_may_not_answer_a_waiting_task_and_a_user_may(monkeypatch: Any) -> None:
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    from deepspark_ops.operators.pages.access import person
+
+    monkeypatch.setattr(person, "get_auth_manager", SimpleAuthManager)
+    monkeypatch.setattr(person.DagModel, "get_team_name", lambda dag: None)
+    may_answer = {
+        role: person.answer_right(SimpleAuthManagerUser(username="ada", role=role))(["deepspark_train"])
+        for role in ("viewer", "user", "op")
+    }
+    assert may_answer == {"viewer": False, "user": True, "op": True}
+
+
 def test_a_person_without_rights_gets_an_empty_list_and_without_a_login_none(client: Any) -> None:
     from deepspark_ops.operators.pages import app as pages
     from deepspark_ops.operators.pages.access.person import readable_dags
@@ -88,12 +103,21 @@ def test_the_page_shows_what_the_json_says_without_any_script(client: Any) -> No
     assert client.get("/runs").text.count("<polyline") == 2
 
 
-def test_a_run_that_waits_for_approval_says_so_and_leads_to_the_page_that_asks(client: Any, monkeypatch: Any) -> None:
+def test_a_run_that_waits_for_approval_leads_those_who_may_answer_to_the_page_that_asks(
+    client: Any, monkeypatch: Any
+) -> None:
+    from deepspark_ops.operators.pages.access.person import answer_right
+
     asking = KnownRun("deepspark_train", "run-a", "running", 300.0, 300.0, asks="approve")
     monkeypatch.setattr(page_runs, "RUNS", [asking, *page_runs.RUNS[1:]])
-    page = client.get("/runs?state=waits+for+approval").text
-    assert 'href="/dags/deepspark_train/runs/run-a/tasks/approve/required_actions" target="_top">waits for app' in page
-    assert shown(client, "/runs?state=waits+for+approval") == ["run-a"]
+    link = 'href="/dags/deepspark_train/runs/run-a/tasks/approve/required_actions" target="_top">waits for app'
+    address = "/runs?state=waits+for+approval"
+    page = client.get(address).text
+    assert '<span class="state state-waiting">waits for approval</span>' in page
+    assert link not in page
+    client.app.dependency_overrides[answer_right] = lambda: lambda dags: set(dags) == {"deepspark_train"}
+    assert link in client.get(address).text
+    assert shown(client, address) == ["run-a"]
 
 
 def test_a_failed_run_says_the_first_line_of_its_error_as_text(client: Any, monkeypatch: Any) -> None:

@@ -63,6 +63,25 @@ def test_the_tabs_of_the_dag_run_lead_to_the_list_of_its_runs(split_client: Any,
     assert urllib.parse.quote(f"{DAG_RUN}__a.train", safe="") in text
 
 
+@pytest.mark.parametrize("task", ["", "mail"])
+def test_a_dag_run_with_a_single_training_beside_other_runs_leads_to_the_training(split_client: Any, task: str) -> None:
+    for first_task, stages in (("ingest", ("ingest", "train")), ("predict", ("predict",))):
+        folder = write_run(split_client.home, "deepspark_train", f"run-d__{first_task}", net=first_task)
+        for stage in stages:
+            StatusFile(folder, stage, task=stage).end("finished")
+    address = "/runs/deepspark_train/run-d/training?format=json&task_id="
+    assert split_client.get(address + task).json()["net"] == "ingest"
+    assert split_client.get(address + "predict").json()["net"] == "predict"
+
+
+def test_the_list_has_a_training_in_the_folder_of_the_dag_run_beside_other_runs(split_client: Any) -> None:
+    names = ("run-d", "run-d__ingest", "run-d__predict")
+    for name in names:
+        write_run(split_client.home, "deepspark_train", name)
+    rows = split_client.get("/runs?format=json&work=all").json()["runs"]
+    assert {row["run"] for row in rows if row["run"].startswith("run-d")} == set(names)
+
+
 def test_a_dag_run_with_a_single_run_in_a_folder_of_its_first_task_leads_to_the_run(split_client: Any) -> None:
     write_run(split_client.home, "deepspark_train", "run-d__predict", net="NetC")
     assert split_client.get("/runs/deepspark_train/run-d/training?format=json").json()["net"] == "NetC"

@@ -102,7 +102,7 @@ def test_a_comparison_that_is_over_says_which_trials_failed(client: Any, airflow
     # The second one's task has noted no end, though the run is over.
     assert [(row["state"], row["reason"][:17]) for row in answer["trials"]] == [
         ("finished", ""),
-        ("failed", "the task left no "),
+        ("failed", "the log of the ta"),
         ("failed", "no weight changed"),
     ]
     assert "1 scored, 2 failed" in answer["state"]["text"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
@@ -18,8 +18,8 @@ from fastapi import Depends
 
 from deepspark_ops.operators.pages.access.form_guard import form_token
 
-MayTrigger = Callable[[Collection[str]], bool]
-"""Says whether the person who asks may trigger all of some DAGs."""
+DagRight = Callable[[Collection[str]], bool]
+"""Says whether the person who asks has a right on all of some DAGs."""
 WriteAudit = Callable[[str, str, str, Mapping[str, Any]], None]
 """Takes event, DAG, user and what there is to say."""
 
@@ -30,21 +30,29 @@ def readable_dags(user: GetUserDep) -> set[str]:
     return dag_ids
 
 
-def trigger_right(user: GetUserDep) -> MayTrigger:
+def trigger_right(user: GetUserDep) -> DagRight:
     """Return a check of the person's right to trigger DAGs, the same right as for Airflow's own button."""
+    return _dag_right(user, "POST", DagAccessEntity.RUN)
 
-    def may_trigger(dags: Collection[str]) -> bool:
+
+def answer_right(user: GetUserDep) -> DagRight:
+    """Return a check of the person's right to answer tasks that wait for a person, as on the page Required Actions."""
+    return _dag_right(user, "PUT", DagAccessEntity.HITL_DETAIL)
+
+
+def _dag_right(user: BaseUser, method: Literal["POST", "PUT"], entity: DagAccessEntity) -> DagRight:
+    def has_right(dags: Collection[str]) -> bool:
         return all(
             get_auth_manager().is_authorized_dag(
-                method="POST",
-                access_entity=DagAccessEntity.RUN,
+                method=method,
+                access_entity=entity,
                 details=DagDetails(id=dag, team_name=DagModel.get_team_name(dag)),
                 user=user,
             )
             for dag in dags
         )
 
-    return may_trigger
+    return has_right
 
 
 def write_audit(event: str, dag_id: str, user_name: str, extra: Mapping[str, Any]) -> None:
@@ -62,7 +70,8 @@ def audit_log() -> WriteAudit:
 
 
 Readable = Annotated[set[str], Depends(readable_dags)]
-Triggers = Annotated[MayTrigger, Depends(trigger_right)]
+Triggers = Annotated[DagRight, Depends(trigger_right)]
+Answers = Annotated[DagRight, Depends(answer_right)]
 
 
 @dataclass(frozen=True)
@@ -73,13 +82,15 @@ class Person:
         user: Airflow's user.
         readable: DAGs that the person may read.
         may_trigger: Whether the person may trigger some DAGs.
+        may_answer: Whether the person may answer the waiting tasks of some DAGs.
         token: Token for the forms of the page.
         audit: Writes the person's changes into Airflow's audit log.
     """
 
     user: BaseUser
     readable: set[str]
-    may_trigger: MayTrigger
+    may_trigger: DagRight
+    may_answer: DagRight
     token: str
     audit: WriteAudit
 
@@ -88,11 +99,12 @@ def person_who_asks(
     user: GetUserDep,
     readable: Readable,
     may_trigger: Triggers,
+    may_answer: Answers,
     token: Annotated[str, Depends(form_token)],
     audit: Annotated[WriteAudit, Depends(audit_log)],
 ) -> Person:
     """Return the person of the request."""
-    return Person(user, readable, may_trigger, token, audit)
+    return Person(user, readable, may_trigger, may_answer, token, audit)
 
 
 Asks = Annotated[Person, Depends(person_who_asks)]

@@ -42,6 +42,7 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
         options = {
             "user": person.user.get_name(),
             "token": person.token if may_change else "",
+            "may_answer": person.may_answer,
             "may_trigger": TRIGGER_DAG in person.readable and person.may_trigger([TRIGGER_DAG]),
         }
         return shown(request, runs.page, answer, status, **options)

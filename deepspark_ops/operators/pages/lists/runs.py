@@ -140,12 +140,13 @@ class RunsPage:
 
     def page(
         self, answer: Mapping[str, Any], *, nonce: str, site: str = "", user: str = "", token: str = "",
-        may_trigger: bool = False,
+        may_trigger: bool = False, may_answer: Callable[[Collection[str]], bool] = lambda dags: False,
     ) -> str:  # fmt: skip
         """Return the list as a page, see ``answers.shown``.
 
         ``user`` is the person's name, for the columns that the browser keeps. ``token`` is for the forms of a person
         who may change runs, empty for other persons. ``may_trigger``: whether the person may trigger ``TRIGGER_DAG``.
+        ``may_answer`` returns whether the person may answer the waiting tasks of some DAGs.
         """
         query, number = answer["query"], answer["page"]
         shown_rows = answer["runs"][(number - 1) * ROWS_SHOWN : number * ROWS_SHOWN]
@@ -154,7 +155,7 @@ class RunsPage:
             title="Runs",
             answer=answer,
             query=query,
-            rows=[with_address(with_curve(row), site) for row in shown_rows],
+            rows=[with_address(with_curve(row), site, may_answer) for row in shown_rows],
             filters=FILTERS,
             fields=FIELDS,
             operators=OPERATORS,
@@ -226,7 +227,8 @@ class RunsPage:
     def _listed(self, folders: Mapping[str, Mapping[str, str]]) -> Iterator[KnownRun]:
         """Yield Airflow's runs and the runs of folders that Airflow has deleted.
 
-        A DAG run with several runs is left out, for its runs stand in the list, unless it asks a person.
+        A DAG run with several runs and without a folder of its own is left out, for its runs stand in the list, unless
+        the DAG run asks a person.
         """
         listed = [run for run in self._airflow_runs(folders.keys()) if run.dag in folders] if folders else []
         names = {(run.dag, safe_run_id(run.run)): run for run in listed}
@@ -245,7 +247,10 @@ class RunsPage:
                     yield known_part(dag_run, parent / name)
                 else:
                     yield KnownRun(dag, name, None, when=os.stat(path or parent / name).st_mtime)
-        yield from (run for run in listed if (run.dag, run.run) not in split_runs or run.asks is not None)
+        for run in listed:
+            is_split = (run.dag, run.run) in split_runs
+            if not is_split or run.asks is not None or safe_run_id(run.run) in folders[run.dag]:
+                yield run
 
     def _summary(
         self, run: KnownRun, paths: Mapping[str, str], read: Callable[[str, bool], RunSummary | None]
@@ -330,18 +335,21 @@ def _shown_schedules(schedules: Sequence[Mapping[str, Any]], dag: str) -> list[M
     return [schedule for schedule in schedules if (schedule["dag"] == dag if dag else schedule["text"] != BY_HAND)]
 
 
-def with_address(row: Mapping[str, Any], site: str) -> dict[str, Any]:
+def with_address(
+    row: Mapping[str, Any], site: str, may_answer: Callable[[Collection[str]], bool] = lambda dags: False
+) -> dict[str, Any]:
     """Return a row with addresses for the page.
 
-    ``url`` is the run's page, ``answer_url`` the page for a person's approval. ``again_url`` and ``api_url`` are
-    the DAG run and the run in Airflow's API, of a run that Airflow has. ``key`` is the run's name in a comparison.
+    ``url`` is the run's page, ``answer_url`` the page for the approval by a person who may. ``again_url`` and
+    ``api_url`` are the DAG run and the run in Airflow's API, of a run that Airflow has. ``key`` is the run's name in a
+    comparison.
     """
     asks = row.get("asks")
     in_airflow = row.get("kind") and comparison_of(row["run"]) is None
     return {
         **row,
         "url": site + run_url(row["dag"], row["run"], "training"),
-        "answer_url": site + answer_url(row["dag"], row["run"], asks) if asks else None,
+        "answer_url": site + answer_url(row["dag"], row["run"], asks) if asks and may_answer([row["dag"]]) else None,
         "again_url": site + run_api_url(row["dag"], row["dag_run"] or row["run"]) if in_airflow else None,
         "api_url": site + run_api_url(row["dag"], row["run"]) if in_airflow and not row["dag_run"] else None,
         "is_live": row["state"] in (*_LIVE, ASKS),

@@ -76,21 +76,28 @@ def run_of_tab(installation: Places, dag_id: str, run_id: str, *, task_id: str =
         task_id: Of the tab's task; empty for a tab of the DAG run. A task is of the run whose folder has its notes.
         map_index: Of the tab's task; any other text than an index for a task that is not mapped.
 
+    Returns:
+        The run of the task; without such a run the DAG run's single run, or its single run with a training.
+
     Raises:
-        SeveralRuns: The DAG run has several runs, and the task has begun in none.
+        SeveralRuns: The DAG run has several such runs.
     """
     parts = run_parts(installation, dag_id, run_id)
     if not parts:
         return mapped_run_id(run_id, map_index)
     index = int(map_index) if map_index.isdecimal() else -1
-    for part in parts if task_id else ():
+    trainings = []
+    for part in parts:
         folder = find_run(installation, dag_id, part)
-        statuses = read_statuses(folder).values() if folder is not None else ()
-        if any((status.task, status.map_index) == (task_id, index) for status in statuses):
+        statuses = read_statuses(folder) if folder is not None else {}
+        if task_id and any((status.task, status.map_index) == (task_id, index) for status in statuses.values()):
             return part
-    if len(parts) > 1:
+        if "train" in statuses:
+            trainings.append(part)
+    chosen = trainings if len(trainings) == 1 else parts
+    if len(chosen) > 1:
         raise SeveralRuns(dag_id, run_id)
-    return parts[0]
+    return chosen[0]
 
 
 def dag_runs_by_prefix(dag_runs: Iterable[KnownRun]) -> dict[tuple[str, str], KnownRun]:

@@ -129,20 +129,23 @@ class TrainingPage:
                 return None
             return reading.weights.histograms(blob) if blob else reading.weights.answer()
 
-    def fragments(self, answer: Mapping[str, Any], *, site: str = "") -> dict[str, str]:
+    def fragments(self, answer: Mapping[str, Any], *, site: str = "", may_answer: bool = False) -> dict[str, str]:
         """Return the changing parts of the page as HTML."""
-        return {name: template(f"{name}.html.jinja").render(**_view(answer, site)) for name in _FRAGMENTS}
+        view = _view(answer, site, may_answer=may_answer)
+        return {name: template(f"{name}.html.jinja").render(**view) for name in _FRAGMENTS}
 
     def page(
-        self, answer: Mapping[str, Any], *, nonce: str, site: str = "", is_report: bool = False, token: str = ""
-    ) -> str:
+        self, answer: Mapping[str, Any], *, nonce: str, site: str = "", is_report: bool = False, token: str = "",
+        may_answer: bool = False,
+    ) -> str:  # fmt: skip
         """Return the whole page, see ``answers.shown``.
 
         ``is_report``: whether the page stands in for a report that is not there yet. ``token`` is for the forms of a
-        person who may change the run, empty for other persons.
+        person who may change the run, empty for other persons. ``may_answer``: whether the person may answer a task
+        that waits for approval.
         """
         return template("training.html.jinja").render(
-            **_view(answer, site),
+            **_view(answer, site, may_answer=may_answer),
             nonce=nonce,
             token=token,
             may_change=bool(token),
@@ -171,7 +174,7 @@ def _default_name(numbers: Mapping[str, Any], trials: ComparedTrials | None) -> 
     return default_name(work=TRAINING, solver=None, **facts) if numbers["net"] else ""
 
 
-def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
+def _view(answer: Mapping[str, Any], site: str, *, may_answer: bool) -> dict[str, Any]:
     state = answer["state"]
     pill = (state["text"], "waiting") if state["asks"] else (state["name"], state["name"])
     age = None if answer["news"] is None else max(0.0, answer["now"] - answer["news"])
@@ -187,7 +190,9 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
         "comparison_url": answer["comparison"]
         and site + run_url(answer["dag"], answer["comparison"]["run"], "training"),
         "quiet_s": age if is_quiet else None,
-        "answer_url": site + answer_url(answer["dag"], answer["dag_run"], state["asks"]) if state["asks"] else None,
+        "answer_url": site + answer_url(answer["dag"], answer["dag_run"], state["asks"])
+        if state["asks"] and may_answer
+        else None,
         "report_url": site + run_url(answer["dag"], answer["run"], "report"),
         "samples_url": site + run_url(answer["dag"], answer["run"], "samples"),
         "weights_url": site + run_url(answer["dag"], answer["run"], "weights"),

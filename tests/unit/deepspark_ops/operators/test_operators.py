@@ -71,7 +71,7 @@ from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.run_label.label import RunLabel, read_label
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.run_view.stage_status import read_statuses
+from deepspark_ops.run_view.stage_status import StatusFile, read_statuses
 from deepspark_ops.shards.manifest import split_digests
 from tests.paths import ROOT
 from tests.reference.bundles import make_bundle
@@ -516,6 +516,17 @@ def test_the_reason_of_a_skip_is_a_line_of_the_log(
     assert str(skip.value) in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_the_reason_of_a_skipped_evaluation_of_production_is_a_line_of_the_log_and_noted(
+    locations: Places, dag: DAG, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = StageRun(locations.home / "r", None, None)
+    with pytest.raises(AirflowSkipException):
+        execute(operator_of(DeepSparkEvaluateProductionOperator, dag, locations), context(dag, xcom=run.to_xcom()))
+    assert "no model in production yet" in capsys.readouterr().out.splitlines()[-1]
+    status = read_statuses(run.run_dir)["evaluate_production"]
+    assert (status.status, status.message[:26]) == ("skipped", "no model in production yet")
+
+
 def test_a_dataset_that_an_ingestion_without_the_asset_made_and_a_training_used_is_announced(
     ingestion: Ingestion,
 ) -> None:
@@ -828,14 +839,14 @@ def leave_snapshot(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [DeepSparkEvaluateOperator, DeepSparkExportOperator])
-def test_a_run_without_a_snapshot_is_refused_before_a_process_starts_as_the_command_refuses_it(
+def test_a_run_without_a_training_or_a_snapshot_is_refused_before_a_process_starts(
     locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(process_stage, "run_job", lambda module, *_, **__: started.append(module))
     run = StageRun(locations.home / "r", None, None)
     operator = operator_of(kind, dag, locations)
-    with pytest.raises(AirflowFailException, match=r"^run_dir=.*/r: no config\.json in it; give the folder that"):
+    with pytest.raises(AirflowFailException, match=r"^run=.*/r: no training is in this folder; if the folder was"):
         execute(operator, context(dag, xcom=run.to_xcom()))
     leave_snapshot(run.run_dir)
     (run.run_dir / "snapshots" / "s_iter_9.state.h5").unlink()
@@ -890,7 +901,7 @@ def test_an_unusable_run_folder_is_one_message(locations: Places, dag: DAG) -> N
     for operator, message in (
         (DeepSparkIngestOperator, "Not a directory; give a path"),
         (DeepSparkTrainOperator, "Not a directory; give a path"),
-        (DeepSparkEvaluateOperator, "no such folder; give the folder that"),
+        (DeepSparkEvaluateOperator, "no training is in this folder; if"),
     ):
         with pytest.raises(AirflowFailException, match=rf"home.*: {message}"):
             execute(operator_of(operator, dag, locations), context(dag, xcom=xcom))
@@ -1212,6 +1223,48 @@ def test_a_spark_property_that_the_stage_sets_is_refused(locations: Places, dag:
     train = operator_of(DeepSparkTrainOperator, dag, locations, conf={"spark.speculation": "true"})
     with pytest.raises(AirflowFailException, match=r"^conf: spark\.speculation=true is not taken: two copies of one"):
         execute(train, context(dag, xcom=run.to_xcom()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        (DeepSparkTrainOperator, {"overrides": "max_iter: {{ 1 // 0 }}"}, "template 'max_iter: .*ZeroDivisionError"),
+        (DeepSparkTrainOperator, {"conf": {"a": "{{ params.nothing }}"}}, "template '{{ params.nothing }}'"),
+        (DeepSparkIngestOperator, {"source": "{{ 'nothing' }}"}, "source=.*nothing: no such file"),
+        (DeepSparkEvaluateOperator, {"split": "{{ 'tst' }}"}, "split='tst': "),
+        (DeepSparkEvaluateOperator, {"store_conn_id": "our_lake"}, "store_conn_id=our_lake: there is no such"),
+        (DeepSparkExportOperator, {}, "run=.*no training is in this folder; .* clear the task that trains, too"),
+    ],
+)
+@pytest.mark.parametrize("starts_run", [False, True])
+def test_a_failure_before_the_stage_begins_is_noted_for_the_runs_page(
+    locations: Places, dag: DAG, kind: Any, arguments: dict[str, Any], message: str, starts_run: bool
+) -> None:
+    run = {"run": None} if starts_run else {}
+    task = operator_of(kind, dag, locations, refuse_unknown_conf=False, **run, **arguments)
+    of_dag = locations.run_folder("d", "r")
+    values = context(dag, xcom=StageRun(of_dag.with_name("s"), None, None).to_xcom())
+    values["ti"].task = task
+    with set_current_context(values), pytest.raises((TaskEnd, AirflowException), match=message):
+        execute(task, values)
+    status = read_statuses(of_dag if starts_run else of_dag.with_name("s"))[kind.stage]
+    assert (status.status, status.task) == ("failed", "t")
+    assert re.match(message, status.message)
+
+
+def test_a_failure_makes_no_folder_for_a_wrong_path_and_leaves_the_note_of_another_task(
+    locations: Places, dag: DAG
+) -> None:
+    other = StageRun(locations.home / "r", None, None)
+    StatusFile(other.run_dir, "evaluate", task="another").end("finished")
+    for run, is_there in ((locations.home / "wrong", False), (other.run_dir, True)):
+        task = operator_of(DeepSparkEvaluateOperator, dag, locations, run=str(run), split="{{ 'tst' }}")
+        values = context(dag)
+        values["ti"].task = task
+        with set_current_context(values), pytest.raises((TaskEnd, AirflowException), match="split='tst'"):
+            execute(task, values)
+        assert run.is_dir() == is_there
+    assert read_statuses(other.run_dir)["evaluate"].status == "finished"
 
 
 def test_two_trainings_do_not_share_the_folder_of_one_run(

@@ -105,7 +105,7 @@ def test_a_failed_run_without_a_message_has_a_reason_too():
     killed = KnownRun("d", "k", "failed", failed_task="check")
     errors = [row_of(run, summary, now=1.0)["error"] for run in (stopped, killed) for summary in (None, RunSummary())]
     assert errors[0] == errors[1] == "no task failed: a person stopped the run, or the run's time limit ended the run"
-    assert errors[2] == errors[3] == "task check failed without a message; the task's log has its last lines"
+    assert errors[2] == errors[3] == "task check failed; the log of the task has the reason"
 
 
 def test_a_run_without_files_has_name_solver_and_strategy_of_its_form():
