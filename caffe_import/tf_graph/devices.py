@@ -73,6 +73,11 @@ def n_gpus_seen() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
+def kind_of_option(devices: Literal["auto", "cpu", "gpu"]) -> DeviceKind:
+    """Return the kind of the device that an option asks for; ``auto``: a GPU where TensorFlow sees one."""
+    return "gpu" if devices == "gpu" or (devices == "auto" and n_gpus_seen() > 0) else "cpu"
+
+
 def why_no_gpu() -> str:
     """Return what is known about why TensorFlow sees no GPU, or no more: one clause each, joined."""
     build = tf.sysconfig.get_build_info()

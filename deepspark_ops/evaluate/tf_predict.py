@@ -15,7 +15,7 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph import tensorflow as tf
-from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices
+from caffe_import.tf_graph.devices import ReadyDevices, kind_of_option, set_up_devices
 from caffe_import.tf_graph.predict import compile_fixed_forward, compile_forward
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.evaluate.scoring import Answer
@@ -42,9 +42,9 @@ def scoring_device(devices: Literal["auto", "cpu", "gpu"], solver: SolverSpec, *
     Raises:
         DeviceError: ``gpu``, and TensorFlow sees none.
     """
-    may_be_gpu = devices == "auto" and solver.message.solver_mode == caffe_pb2.SolverParameter.GPU
-    is_gpu = devices == "gpu" or (may_be_gpu and n_gpus_seen() > 0)
-    return set_up_devices("gpu" if is_gpu else "cpu", 1, n_threads=n_threads)
+    if devices == "auto" and solver.message.solver_mode != caffe_pb2.SolverParameter.GPU:
+        devices = "cpu"
+    return set_up_devices(kind_of_option(devices), 1, n_threads=n_threads)
 
 
 @dataclass(frozen=True)

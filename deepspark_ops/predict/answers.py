@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from caffe_import.errors import CaffeImportError
+from caffe_import.tf_graph.devices import kind_of_option
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
@@ -18,7 +19,7 @@ from deepspark_ops.predict.blob_answer import BlobAnswer
 from deepspark_ops.predict.columns import answer_columns, deploy_net, output_schema
 from deepspark_ops.predict.datum_output import database_plans, datum_outputs
 from deepspark_ops.predict.inputs.choose import open_inputs
-from deepspark_ops.predict.loaded_bundle import choose_device, is_on_host, load_bundle
+from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, RowOutput, Summary, answer_all
 from deepspark_ops.processes.batch_passes import passes_at_once
@@ -117,4 +118,4 @@ def _chunks_at_once(config: BundleInputConfig, batch_size: int, n_threads: int) 
         net = deploy_net(config, batch_size)
     except CaffeImportError:  # the net takes a single batch size
         return 1
-    return passes_at_once(net.blob_shapes.values(), n_threads, is_host=is_on_host(config.devices))
+    return passes_at_once(net.blob_shapes.values(), n_threads, is_host=kind_of_option(config.devices) == "cpu")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices
+from caffe_import.tf_graph.devices import kind_of_option, set_up_devices
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME, BundleManifest
 from deepspark_ops.export.served_input import Serve
 from deepspark_ops.export.tf_saved_model import load_saved_model
@@ -47,12 +47,7 @@ def choose_device(devices: Literal["auto", "cpu", "gpu"], *, n_threads: int) -> 
     Raises:
         DeviceError: ``gpu``, and TensorFlow sees no GPU.
     """
-    return set_up_devices("cpu" if is_on_host(devices) else "gpu", 1, n_threads=n_threads).description
-
-
-def is_on_host(devices: Literal["auto", "cpu", "gpu"]) -> bool:
-    """Return whether ``choose_device`` chooses the CPU."""
-    return devices == "cpu" or (devices == "auto" and n_gpus_seen() == 0)
+    return set_up_devices(kind_of_option(devices), 1, n_threads=n_threads).description
 
 
 def load_bundle(bundle: Path, manifest: BundleManifest, form: BundleForm, device: str) -> LoadedBundle:

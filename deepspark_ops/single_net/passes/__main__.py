@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from typing import Any
+from typing import Any, Literal
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import require
@@ -48,12 +48,11 @@ class _Nets:
         self._ranges[head["net"]] = LayerRange(net, params, blobs)
 
 
-def _set_up(devices: str) -> str:
+def _set_up(devices: Literal["auto", "cpu", "gpu"]) -> str:
     require("tensorflow", part="ds.Net")
-    from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices
+    from caffe_import.tf_graph.devices import kind_of_option, set_up_devices
 
-    on_gpu = devices == "gpu" or (devices == "auto" and n_gpus_seen() > 0)
-    return set_up_devices("gpu" if on_gpu else "cpu", 1, n_threads=host_cores()).description
+    return set_up_devices(kind_of_option(devices), 1, n_threads=host_cores()).description
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ import pytest
 from caffe_import.errors import DeviceError
 from caffe_import.files.prototxt import parse_solver
 from caffe_import.solver.solver_spec import solver_spec
+from caffe_import.tf_graph import devices as devices_module
 from deepspark_ops.evaluate import tf_predict
 from deepspark_ops.evaluate.tf_predict import scoring_device
 
@@ -31,7 +32,7 @@ def test_one_device_as_options_solver_and_machine_say(
     monkeypatch: pytest.MonkeyPatch, devices: Any, solver_mode: str, n_seen: int, kind: str
 ) -> None:
     requests: list[tuple[str, int]] = []
-    monkeypatch.setattr(tf_predict, "n_gpus_seen", lambda: n_seen)
+    monkeypatch.setattr(devices_module, "n_gpus_seen", lambda: n_seen)
     monkeypatch.setattr(
         tf_predict, "set_up_devices", lambda kind, n_devices, n_threads: requests.append((kind, n_devices))
     )
