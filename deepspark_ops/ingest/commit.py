@@ -84,13 +84,7 @@ def current_dataset(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Dat
 def commit_dataset(
     config: IngestConfig, recipe: Recipe, plan: DatasetPlan[Any], results: Sequence[ShardResult]
 ) -> dict[SplitName, DatasetManifest]:
-    """Make the dataset of what the tasks of a plan wrote.
-
-    Args:
-        config: What was asked for.
-        recipe: Of the sources.
-        plan: Whose tasks gave the results.
-        results: One per task, in any order.
+    """Make the dataset of what the tasks of a plan wrote; ``results`` has one for each task, in any order.
 
     Raises:
         DataError: A shard could not be written, too many records are bad, or a split has no sample.

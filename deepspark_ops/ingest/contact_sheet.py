@@ -38,9 +38,6 @@ def add_contact_sheet(dataset: DataPath) -> None:
     """Write the sheet beside the splits of a new dataset, if samples are pictures.
 
     An error becomes a warning: the dataset is whole without the sheet.
-
-    Args:
-        dataset: Folder of the dataset.
     """
     paths = DatasetPaths(dataset)
     try:
@@ -59,10 +56,7 @@ def class_strips(
 ) -> dict[int, Picture]:
     """Return class -> first samples of the class side by side; empty if samples are no pictures.
 
-    Args:
-        folder: Folder of a split.
-        samples: Largest number of samples of a class.
-        pixels: Largest side of a sample.
+    A class has ``samples`` samples at most, of ``pixels`` pixels at most on each side.
 
     Raises:
         DataError: The split is missing or damaged.

@@ -260,13 +260,7 @@ def _count_labels(records: Choosable, n_classes: int) -> Positions:
 
 
 def count_classes(config: IngestConfig, n_classes: int | None, names: Sequence[str], largest: float) -> int:
-    """Return the number of classes.
-
-    Args:
-        config: Config of the ingestion.
-        n_classes: Number from an option; None without.
-        names: Names of the classes, if they are known.
-        largest: Largest label of all sources; infinite without labels.
+    """Return the number of classes: of the option, of the names, or by the largest label, infinite without labels.
 
     Raises:
         ConfigError: The largest label is more likely a mistake than a class.

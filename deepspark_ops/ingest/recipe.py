@@ -46,9 +46,7 @@ class Recipe:
 def make_recipe(config: IngestConfig, *, is_preview: bool = False) -> Recipe:
     """Digest the sources and the options; no record is read.
 
-    Args:
-        config: What is asked for.
-        is_preview: Leave all digests empty: they would read every byte of the sources.
+    For a preview all digests are empty: they would read every byte of the sources.
 
     Raises:
         ConfigError: A source does not exist or is of no known format.

@@ -28,12 +28,7 @@ class RunFile:
 
 
 def snapshot_files(run_dir: Path, weights: str) -> list[RunFile]:
-    """Return the existing .caffemodel and .solverstate of a snapshot.
-
-    Args:
-        run_dir: The run's folder.
-        weights: File name of the snapshot's weights.
-    """
+    """Return the existing .caffemodel and .solverstate of a snapshot, by the file name of its weights."""
     match = _SNAPSHOT_FILE.fullmatch(weights)
     if match is None:
         return []
@@ -49,9 +44,7 @@ def snapshot_files(run_dir: Path, weights: str) -> list[RunFile]:
 def find_snapshot_file(run_dir: Path, name: str) -> Path | None:
     """Return a snapshot's .caffemodel or .solverstate; None for every other name, and for a link out of the folder.
 
-    Args:
-        run_dir: The run's folder.
-        name: Of the file; what a stranger may have written.
+    A stranger may have written the name.
     """
     folder = RunPaths(run_dir.resolve()).snapshots
     if _SNAPSHOT_FILE.fullmatch(name) is None:

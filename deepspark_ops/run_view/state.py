@@ -71,11 +71,7 @@ class AirflowRun:
     first_task: str = ""
 
     def of_run(self, statuses: Mapping[str, StageStatus]) -> AirflowRun:
-        """Return the run's own tasks by stage. Other tasks of the DAG run keep their ids.
-
-        Args:
-            statuses: Status files of the run's tasks.
-        """
+        """Return the run's own tasks by stage, by their status files. Other tasks of the DAG run keep their ids."""
         noted = {status.task: stage for stage, status in statuses.items() if status.task}
         n_tasks = Counter(task.stage for task in self.tasks.values())
         run_tasks, other_tasks = {}, {}

@@ -40,11 +40,7 @@ def opened_database(folder: DataPath, kind: Callable[[Path], _Database]) -> Iter
 
 
 def image_of_datum(record: bytes | memoryview, *, where: str) -> Image | bytes:
-    """Return a record's image; a compressed image stays compressed.
-
-    Args:
-        record: A Datum.
-        where: Begins the error.
+    """Return the image of a Datum; a compressed image stays compressed. ``where`` begins an error.
 
     Raises:
         DataSourceError: The record is no Datum, or a damaged one.

@@ -36,12 +36,9 @@ class WaitingSamples:
     """
 
     def __init__(self, shape: tuple[int, int, int], dtype: str, *, as_datums: bool) -> None:
-        """Begin without a sample.
+        """Begin without a sample of ``shape`` (C, H, W) and of ``uint8`` or ``float32``.
 
-        Args:
-            shape: (C, H, W) of every sample.
-            dtype: ``uint8`` or ``float32``.
-            as_datums: Hand out serialized Datums, else images (C, H, W).
+        ``hand_out`` returns serialized Datums, without ``as_datums`` images (C, H, W).
         """
         most = max(1, min(_MOST_SAMPLES, _MOST_BYTES // (shape[0] * shape[1] * shape[2])))
         self.most = most

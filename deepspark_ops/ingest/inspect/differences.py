@@ -236,10 +236,6 @@ class _Rows:
 def _differing_rows(old_dataset: _Dataset, new_dataset: _Dataset) -> tuple[Counter[_Sample], Counter[_Sample]]:
     """Return the rows of the old dataset alone and of the new dataset alone, named by id, without ids by hash.
 
-    Args:
-        old_dataset: A dataset and the manifests of its splits.
-        new_dataset: Likewise.
-
     Raises:
         DataError: One is damaged.
     """

@@ -27,11 +27,7 @@ _MEAN_ERROR: Final = 1e-3
 
 
 def verify_dataset(dataset: Path, on_split: Callable[[str], None]) -> None:
-    """Compute all digests anew, read every record, and count the labels.
-
-    Args:
-        dataset: Its folder.
-        on_split: Called with each undamaged split.
+    """Compute all digests anew, read every record, and count the labels; ``on_split`` is called with each good split.
 
     Raises:
         DataError: Names what is damaged, a line for each split in which something is.

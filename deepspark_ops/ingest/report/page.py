@@ -53,9 +53,7 @@ _DISTRIBUTIONS: Final = {
 def add_report(dataset: DataPath, earlier: Profile | None) -> None:
     """Write the report beside the splits of a dataset; an error becomes a warning, since the dataset is whole.
 
-    Args:
-        dataset: Folder of the dataset.
-        earlier: Profile of the earlier version; None for the first.
+    The report shows the drift since the profile ``earlier``; None for the first version.
     """
     path = DatasetPaths(dataset).report
     try:

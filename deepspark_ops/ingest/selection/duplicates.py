@@ -16,11 +16,8 @@ from deepspark_ops.shards.manifest import SplitName
 def find_duplicates(splits: Mapping[SplitName, Comparable], looked_up: int | None = None) -> dict[SplitName, Findings]:
     """Return the records whose content an earlier one has; training records go first.
 
-    A record with another label than the earlier one is counted as such, among those that are looked up.
-
-    Args:
-        splits: The records of each split, in the order of ``SPLITS``, each once.
-        looked_up: So many are looked up; None: all.
+    A record with another label than the earlier one is counted as such, among the first ``looked_up``; None: all.
+    ``splits`` are in the order of ``SPLITS``, each record once.
     """
     findings = {split: Findings() for split in splits}
     joined = _Joined(splits)

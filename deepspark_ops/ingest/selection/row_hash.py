@@ -21,9 +21,7 @@ _BLOCK_WORDS = 2**18
 def mixed(values: Hashes, salt: int = 0) -> Hashes:
     """Return each number's hash: the generator splitmix64 (Steele, Lea, Flood 2014) at that state.
 
-    Args:
-        values: Any shape, uint64.
-        salt: Another one, another function.
+    Another salt gives another function.
     """
     with np.errstate(over="ignore"):
         state = values + _GOLDEN * np.uint64(2 * (salt % 2**62) + 1)

@@ -58,14 +58,7 @@ class ImageRows:
 
 
 def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Path, part: int) -> ImageRows:
-    """Write the images of a part of the table one after the other; of paths, keep the paths.
-
-    Args:
-        batches: The rows.
-        roles: Name the columns.
-        folder: Scratch folder that all tasks see.
-        part: Number of the part.
-    """
+    """Write the images of a part of the table one after the other into a scratch folder; of paths, keep the paths."""
     assert roles.image is not None
     has_bytes = roles.image.kind == "bytes"
     image_rows = ImageRows(part, f"{part:05d}-{uuid4().hex}.images" if has_bytes else "", [], [], [], [], [], [])
@@ -97,9 +90,7 @@ def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Pa
 def images_digest(parts: Sequence[ImageRows], stamps: bytes) -> str:
     """Return a digest of a table's images, labels and names, for a source without files to look at.
 
-    Args:
-        parts: Of all tasks, in order.
-        stamps: Stamps of the images that the table names by path.
+    ``stamps`` are of the images that the table names by path.
     """
     values = [
         [part.digest, part.sizes, part.paths, part.ids, part.splits, part.labels, *filter(None, [part.groups])]

@@ -231,10 +231,7 @@ def find_known_files(
 ) -> KnownFiles | None:
     """Return which files need no reading; None where all rows are read, and the log says why.
 
-    Args:
-        config: What is asked for.
-        base: Dataset that is gone on from; None without.
-        now: The files of each source; None where Spark reads them.
+    ``now`` has the files of each source; None where Spark reads them.
     """
     if base is None:
         return None

@@ -46,11 +46,7 @@ class ParsedQuery:
 
 
 def parse_query(session: Any, query: str) -> ParsedQuery:
-    """Return the parts of a query as Spark parses it; nothing is executed or resolved.
-
-    Args:
-        session: A SparkSession.
-        query: Its text.
+    """Return the parts of a query as Spark (a SparkSession) parses it; nothing is executed or resolved.
 
     Raises:
         pyspark.errors.ParseException: Spark cannot parse the query.

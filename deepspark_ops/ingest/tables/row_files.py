@@ -114,15 +114,9 @@ Parts = Mapping[SplitName, Sequence[PartSummary]]
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], recipe: RowRecipe, folder: Path, part: int) -> PartSummary:
-    """Read a part of the table, write its rows as runs, and return the summary.
+    """Read a part of the table, write its rows as runs into a scratch folder, and return the summary.
 
     Memory: ``RUN_BYTES`` of rows, twice as they are sorted, and a batch.
-
-    Args:
-        batches: The rows, in their order.
-        recipe: How they are read.
-        folder: Scratch folder that all tasks see.
-        part: Number of the part; each has its own.
     """
     summary = PartSummary(part, ColumnSums.none(recipe.n_features))
     names = ClassNames(recipe.class_names)

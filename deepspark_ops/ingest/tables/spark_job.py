@@ -270,9 +270,7 @@ def open_tables(spark: SparkOnDemand, config: IngestConfig) -> tuple[dict[SplitN
 def logged_progress(context: SparkContext, action: str) -> Iterator[None]:
     """Log how many tasks of the stage that runs have ended, every some seconds, as long as the block runs.
 
-    Args:
-        context: Spark's.
-        action: Is done by the tasks, for the log.
+    ``action`` says in the log what the tasks do.
     """
     is_done = threading.Event()
     tracker = context.statusTracker()

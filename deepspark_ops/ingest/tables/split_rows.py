@@ -119,11 +119,7 @@ class SplitRows:
         return replace(self, rows=rows, repeats=times)
 
     def files(self, file_of: Mapping[str, int]) -> npt.NDArray[np.int32]:
-        """Return the (n,) files of the rows that are taken.
-
-        Args:
-            file_of: By the name of a run's file in the scratch folder.
-        """
+        """Return the (n,) files of the rows that are taken; ``file_of``: name of a run's file -> number of the file."""
         of_runs = [
             run.files[rows] if isinstance(run, StoredRun) else np.full(len(rows), file_of[run.file], np.int32)
             for run, rows in zip(self.runs, self.rows, strict=True)
@@ -156,14 +152,9 @@ def _joined(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.N
 def all_rows(
     folder: Path, recipe: RowRecipe, runs: Sequence[Run], stored: Sequence[StoredRun] = (), *, has_codes: bool
 ) -> SplitRows:
-    """Return all rows of runs.
+    """Return all rows of a split's runs and of ``stored``, its rows that were not read.
 
-    Args:
-        folder: Of the runs.
-        recipe: How rows were read.
-        runs: Of one split.
-        stored: Its rows that were not read.
-        has_codes: Whether a file beside each part says which class its numbers are.
+    ``has_codes``: whether a file beside each part says which class its numbers are.
     """
     keys = [read_keys(folder, run) for run in runs]
     labels = [held.label for held in keys]

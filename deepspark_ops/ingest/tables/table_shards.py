@@ -158,14 +158,7 @@ def note_chosen(splits: Mapping[SplitName, SplitRows], folder: Path) -> None:
 
 
 def row_task(shard: NewShard, chosen: SplitRows, positions: Positions, _first: int) -> TableShardTask:
-    """Return the task of a shard.
-
-    Args:
-        shard: Name of the shard.
-        chosen: Rows of the split.
-        positions: Positions of the shard's rows among them: a piece of ``SplitRows.stored_order``.
-        _first: Rows of a table have no number in their split.
-    """
+    """Return the task of a shard: ``positions`` are a piece of ``SplitRows.stored_order`` of the chosen rows."""
     starts = np.cumsum([0, *(len(rows) for rows in chosen.rows)])
     numbers = np.searchsorted(starts, positions, "right") - 1
     n_rows = np.bincount(numbers, minlength=len(chosen.runs)).tolist()

@@ -279,13 +279,7 @@ def _index_images(config: IngestConfig, table: Table, roles: TableRoles, folder:
 def row_recipe(
     config: IngestConfig, roles: TableRoles, widths: Sequence[int], class_names: Sequence[str] = ()
 ) -> RowRecipe:
-    """Return the recipe of a table's rows.
-
-    Args:
-        config: What is asked for.
-        roles: Roles of the columns.
-        widths: Numbers in a row of each feature column.
-        class_names: In label order, where a file gives them.
+    """Return the recipe of a table's rows; ``widths`` has the numbers in a row of each feature column.
 
     Raises:
         ConfigError: Options that do not go together.

@@ -186,11 +186,7 @@ def first_number(
 ) -> int:
     """Return the number of the first shard that an ingestion writes: no file that a version names is overwritten.
 
-    Args:
-        config: Of the ingestion.
-        recipe_sha256: Of the ingestion; part of the shards' names.
-        split: Of the shards.
-        base: Manifest of the split that the ingestion goes on from.
+    ``recipe_sha256`` is part of the shards' names; ``base`` is the split that the ingestion goes on from.
     """
     of_recipe = f"-{recipe_sha256[:8]}."
     is_in_use = any(of_recipe in name for name in names_in_versions(config.output)[split])

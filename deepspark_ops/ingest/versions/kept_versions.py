@@ -136,10 +136,7 @@ def kept_versions(dataset: DataPath) -> list[DataPath]:
 def write_list_for_caffe(folder: DataPath, manifest: DatasetManifest, shards_at: DataPath) -> None:
     """Write the list that an HDF5Data layer of Caffe reads, if a split is HDF5 and the list is another one.
 
-    Args:
-        folder: To write to.
-        manifest: Of the split.
-        shards_at: Folder that the list names; Caffe reads local files alone.
+    The list names shards in ``shards_at``; Caffe reads local files alone.
     """
     path = folder / HDF5_LIST_NAME
     if isinstance(folder, StorePath) or manifest.shard_format != "hdf5":

@@ -25,12 +25,9 @@ _PURPOSE: Final = b"deepspark form"
 
 
 def make_token(key: bytes, user: str, now: float) -> str:
-    """Return a token for a person, good for ``TOKEN_LIFE_S`` from ``now``.
+    """Return a token for a person, good for ``TOKEN_LIFE_S`` from ``now``, in seconds since the epoch.
 
-    Args:
-        key: Airflow's secret of this installation.
-        user: The person's name.
-        now: Seconds since the epoch.
+    ``key`` is Airflow's secret of this installation.
     """
     until = int(now) + TOKEN_LIFE_S
     return f"{until}.{_signature(key, user, until)}"

@@ -67,12 +67,7 @@ def differences_of(
 
 
 def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], labels: Sequence[str]) -> dict[str, Any]:
-    """Return the samples that either run answers better, with some pictures.
-
-    Args:
-        folders: Of the two runs.
-        metrics: What their evaluations found.
-        labels: What they are called.
+    """Return the samples that either of two runs answers better, with some pictures; ``labels`` are the runs' names.
 
     Returns:
         ``why_not`` alone, or with ``kind`` ``classes`` counts, McNemar's two-sided ``p``, and some samples that one
@@ -213,9 +208,7 @@ def _error_in_words(metrics: MetricsReport) -> str:
 def answers_in_words(task: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what is true of a sample and what two nets answered, as ``true`` and ``answers``; empty where not known.
 
-    Args:
-        task: What the nets are for.
-        rows: Of ``samples.parquet``, one a net; empty where there is none.
+    ``rows`` are of ``samples.parquet``, one a net; empty where there is none.
     """
     truth, answer = _IN_WORDS.get(task, (lambda row: "", lambda row: ""))
     known_row = next((row for row in rows if row), None)
@@ -264,11 +257,9 @@ def figures_of(metrics: Sequence[MetricsReport | None]) -> list[dict[str, Any]]:
 def drawn_confusion(
     confusion: Mapping[str, Any] | None, samples_url: Callable[[Mapping[str, Any]], str]
 ) -> Markup | None:
-    """Return the report's drawing of a matrix, each cell with a link; None without a matrix.
+    """Return the report's drawing of a matrix of ``confusion_of``, each cell with a link; None without a matrix.
 
-    Args:
-        confusion: As of ``confusion_of``.
-        samples_url: Takes the parameters of a cell; returns the address of the cell's samples.
+    ``samples_url`` takes the parameters of a cell and returns the address of the cell's samples.
     """
     if confusion is None or confusion["counts"] is None:
         return None
@@ -290,11 +281,7 @@ def drawn_difference(
     """Return a drawing of the second matrix minus the first; None for a matrix without counts.
 
     A cell leads to the samples of the run that has more samples in the cell, beside the answers of the other run.
-
-    Args:
-        first: As of ``confusion_of``.
-        second: Likewise, of the same samples.
-        samples_urls: Of each run, as for ``drawn_confusion``.
+    ``samples_urls`` are of each run, as for ``drawn_confusion``.
     """
     if first is None or second is None or first["counts"] is None or second["counts"] is None:
         return None

@@ -131,13 +131,7 @@ class ModelHandling:
     ) -> Response:
         """Change a model, write the change into the audit log, and show the result.
 
-        Args:
-            request: A form that was sent.
-            person: By whom.
-            name: The model.
-            event: For the audit log.
-            act: What is done.
-            entered: What the form says, for the audit log, and for the page if it was refused.
+        ``entered`` is what the form says, for the audit log, and for the page if the change is refused.
 
         Raises:
             Refused: The person may not see or not change the model.

@@ -110,10 +110,7 @@ def find_dag_run(
 ) -> KnownRun | None:
     """Return the DAG run that a folder's run is a part of; None for another folder.
 
-    Args:
-        dag_runs: Returns the DAG runs of ``dag_runs_by_prefix``; called for a name that may be a part's.
-        dag: Id of the DAG.
-        folder_name: Of the run's folder.
+    ``dag_runs`` returns the DAG runs of ``dag_runs_by_prefix``; it is called for a name that may be a part's.
     """
     splits = (dag_runs().get((dag, start + _MARK)) for start, _ in split_run_id(folder_name))
     return next((run for run in splits if run is not None), None)

@@ -61,11 +61,8 @@ class TrainingPage:
     def answer(self, dag_id: str, run_id: str, *, since: str = "", has_lines: bool = True) -> dict[str, Any]:
         """Return the run's numbers.
 
-        Args:
-            dag_id: Of the DAG.
-            run_id: Of its run.
-            since: ``cursor`` of an earlier answer, to get the points that are new; empty for all.
-            has_lines: Whether the charts' lines are wanted.
+        ``since`` is ``cursor`` of an earlier answer, to get the points that are new; empty for all. ``has_lines``:
+        whether the charts' lines are wanted.
         """
         folder = find_run(self._installation, dag_id, run_id)
         airflow = self._airflow_run(dag_id, run_id) if folder is not None else None
@@ -112,12 +109,9 @@ class TrainingPage:
         return "" if airflow is None else airflow.note
 
     def weights(self, dag_id: str, run_id: str, blob: str = "") -> dict[str, Any] | None:
-        """Return the weights of a watched run by blob; None for a run without a watch, and for an unknown blob.
+        """Return the histograms of a watched run's blob, or without a name the sizes of all blobs.
 
-        Args:
-            dag_id: Of the DAG.
-            run_id: Of its run.
-            blob: Name of a blob, for its histograms; empty for the sizes of all blobs.
+        None for a run without a watch, and for an unknown blob.
         """
         folder = find_run(self._installation, dag_id, run_id)
         if folder is None or not folder.is_dir():

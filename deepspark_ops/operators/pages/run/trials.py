@@ -52,12 +52,7 @@ class ComparedTrials:
         return cls(plan, [standing_of(trial_statuses, is_over=is_over) for trial_statuses in statuses])
 
     def state(self, statuses: Mapping[str, StageStatus], airflow: AirflowRun | None) -> RunState:
-        """Return what the comparison is doing.
-
-        Args:
-            statuses: What the tasks of the comparison itself have noted.
-            airflow: The DAG run; None if Airflow does not know it.
-        """
+        """Return the state of the comparison, from the notes of its own tasks and, if Airflow has it, the DAG run."""
         own_tasks = {name: task for name, task in (airflow.tasks if airflow else {}).items() if name not in OF_TRIALS}
         own_run = AirflowRun(airflow.state, own_tasks) if airflow is not None else None
         state = state_of(RunProgress(), statuses, own_run, exists=True)
@@ -75,11 +70,7 @@ class ComparedTrials:
         return RunState(name, text, is_over=is_over, done=n_scored + n_failed, total=len(words))
 
     def rows(self, reading_of: Callable[[Path], RunReading]) -> list[dict[str, Any]]:
-        """Return a row per trial, plain JSON values.
-
-        Args:
-            reading_of: Returns the reading of a run that has no index yet.
-        """
+        """Return a row per trial, plain JSON values; ``reading_of`` reads a run that has no index yet."""
         both = zip(self.plan.trials, self.standings, strict=True)
         return [_row(self.plan, trial, standing, reading_of) for trial, standing in both]
 
@@ -141,12 +132,7 @@ def of_trial(run: AirflowRun) -> AirflowRun:
 
 
 def known_trial(comparison: KnownRun, folder: Path) -> KnownRun:
-    """Return a trial's run for the list of runs.
-
-    Args:
-        comparison: The comparison that it is of.
-        folder: The trial's.
-    """
+    """Return the run in a trial's folder for the list of runs."""
     statuses = read_statuses(folder)
     is_over = comparison.state in ("success", "failed")
     trial_statuses = sorted(
