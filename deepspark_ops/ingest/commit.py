@@ -126,7 +126,7 @@ def commit_dataset(
                 class_names=plan.class_names,
                 label_histogram=tuple(histograms[split].tolist()),
                 shards=records[split],
-                n_rejected=plan.count_rejected(split) + len(further),
+                n_rejected=plan.n_rejected.get(split, 0) + len(further),
                 n_bytes=sum(record.n_bytes for record in records[split]),
                 split_rule=rule,
                 chosen=dict(plan.counts.get(split, {})),
@@ -292,10 +292,9 @@ def _check_results(config: IngestConfig, plan: DatasetPlan[Any], results: Sequen
     if errors:
         more = f" (and {len(errors) - 1} more shards)" if len(errors) > 1 else ""
         raise DataError(errors[0] + more)
-    planned = [item for items in plan.rejected.values() for item in items]
-    rejected = planned + _rejected(results)
-    n_unnamed = sum(map(plan.count_rejected, plan.rejected)) - len(planned)
-    check_rejections(config, rejected, plan.n_records, len(rejected) + n_unnamed)
+    further = _rejected(results)
+    rejected = [*(item for items in plan.rejected.values() for item in items), *further]
+    check_rejections(config, rejected, plan.n_records, sum(plan.n_rejected.values()) + len(further))
     for split in plan.splits():
         if not plan.carried(split) and not _of_split(results, split):
             msg = f"no usable record is left for the {split} set; first: {rejected[0].name}: {rejected[0].reason}"

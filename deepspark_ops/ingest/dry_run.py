@@ -104,7 +104,7 @@ def _report(
     if plan.n_classes:
         listed.update(find_thin_classes(plan.label_counts["train"], plan.class_names).counts)
     rejected = [item for items in plan.rejected.values() for item in items]
-    n_rejected = sum(map(plan.count_rejected, plan.rejected))
+    n_rejected = sum(plan.n_rejected.values())
     unreadable = [item for sample in samples for item in sample.result.rejected]
     n_tried = sum(sample.task.n_records for sample in samples)
     rejected_share = (n_rejected + len(unreadable) / max(1, n_tried) * total) / max(1, plan.n_records)

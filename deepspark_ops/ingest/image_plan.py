@@ -97,6 +97,7 @@ def plan_images(
         n_classes=n_classes,
         class_names=names,
         rejected=rejected,
+        n_rejected={split: len(items) for split, items in rejected.items()},
         findings=findings,
     )
     has_stamps = not is_preview and config.stamp != "digest"

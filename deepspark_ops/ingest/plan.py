@@ -96,7 +96,7 @@ class DatasetPlan(Generic[Task]):
         n_classes: Labels are in [0, n_classes); 0 where labels are values.
         class_names: Names in label order, may be empty.
         rejected: Split -> records that cannot be used, as far as the plan names them.
-        n_rejected: Split -> number of all such records, where the plan does not name all.
+        n_rejected: Split -> number of all such records.
         findings: Split -> warnings and notes on its records.
         counts: Split -> reason -> number of records that were left out or repeated by an option.
         n_samples: Split -> number of its records, those in shards that stay included.
@@ -129,10 +129,6 @@ class DatasetPlan(Generic[Task]):
     group: str | None
     table: TableColumns | None
     write_files: Callable[[Path], None] | None
-
-    def count_rejected(self, split: SplitName) -> int:
-        """Return the number of a split's records that cannot be used."""
-        return self.n_rejected.get(split, len(self.rejected.get(split, ())))
 
     def splits(self) -> list[SplitName]:
         """Return the splits with new shards or with shards that stay, train first."""

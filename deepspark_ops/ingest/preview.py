@@ -106,7 +106,7 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
         task.subset(np.arange(min(N_SAMPLES, len(task.positions)))) for task in plan.tasks if task.number == 0
     )
     n_records = sum(len(task.positions) for task in tasks)
-    few = replace(plan, tasks=tasks, rejected={}, n_records=n_records, findings={}, counts={})
+    few = replace(plan, tasks=tasks, rejected={}, n_rejected={}, n_records=n_records, findings={}, counts={})
     _commit(ingest_config, recipe, few)
     return Preview(ingest_config.output, None if is_cut else plan.n_samples)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath
 
@@ -136,13 +137,13 @@ def values_at(content: bytes, header: SequenceHeader, *, is_block: bool) -> list
     """Return the value, or the values of a block, from the bytes at a location.
 
     Raises:
-        ValueError: The bytes are damaged.
+        RecordError: The bytes are damaged.
     """
     try:
         return [value for _, value in _block(content, header)] if is_block else [_unpacked(content, header)]
-    except (IndexError, struct.error, zlib.error, OSError) as error:
+    except (IndexError, struct.error, zlib.error, OSError, ValueError) as error:
         msg = f"damaged: {error}"
-        raise ValueError(msg) from error
+        raise RecordError(msg) from error
 
 
 def read_text(data: bytes, at: int) -> tuple[str, int]:

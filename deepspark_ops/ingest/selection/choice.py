@@ -39,7 +39,7 @@ class RecordIndex(Generic[RecordsOfSplit]):
     n_classes: int
     class_names: tuple[str, ...]
     rejected: Mapping[SplitName, tuple[Rejection, ...]]
-    n_rejected: Mapping[SplitName, int] = field(default_factory=dict)
+    n_rejected: Mapping[SplitName, int]
     findings: Mapping[SplitName, Findings] = field(default_factory=dict)
 
 

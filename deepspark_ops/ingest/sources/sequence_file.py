@@ -83,7 +83,7 @@ class SequenceReader:
                     while len(blocks) >= _CACHED_BLOCKS:
                         del blocks[next(iter(blocks))]
                     content = read_span(number, offset, size)
-                    blocks[number, offset] = _values(content, self.headers[number], is_block=block_index >= 0)
+                    blocks[number, offset] = values_at(content, self.headers[number], is_block=block_index >= 0)
                 value = blocks[number, offset][max(block_index, 0)]
                 return _record(value, self.layout, tuple(self.shapes[index].tolist()))
 
@@ -222,13 +222,6 @@ def _key_text(key: bytes, key_class: str) -> str:
     if key_class == "BytesWritable":
         return key[4:].decode("utf-8", "surrogateescape")
     return str(struct.unpack(_NUMBER_KEYS[key_class], key)[0]) if key_class in _NUMBER_KEYS else ""
-
-
-def _values(content: bytes, header: SequenceHeader, *, is_block: bool) -> list[bytes]:
-    try:
-        return values_at(content, header, is_block=is_block)
-    except ValueError as error:
-        raise RecordError(str(error)) from error
 
 
 def _record(value: bytes, layout: Layout, shape: tuple[int, ...]) -> Image | bytes:
