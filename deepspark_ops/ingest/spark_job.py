@@ -197,9 +197,7 @@ def plan_table_on_this_host(config: IngestConfig, recipe: Recipe, work: Path) ->
     """Return the plan of a table's dataset for a report; Spark runs on this host, whatever the master is.
 
     Raises:
-        ConfigError: As ``plan_source``.
-        DataError: Likewise.
-        DeepSparkError: Likewise.
+        DeepSparkError: As ``plan_source``.
     """
     use_staging(staging_of(config.staging_folder, config.staging_size))
     config = _with_local_tables(config.model_copy(update={"master": "local[*]"}), is_local=True)
@@ -213,8 +211,7 @@ def ingest_source(
     """Plan a dataset, run the tasks of the plan and commit the shards.
 
     Raises:
-        ConfigError: As ``plan_source``.
-        DataError: Likewise, or a shard cannot be written.
+        DataError: A shard cannot be written.
         DeepSparkError: As ``plan_source``.
     """
     config, recipe, plan = plan_source(spark, config, recipe, work)

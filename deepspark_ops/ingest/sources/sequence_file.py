@@ -154,11 +154,6 @@ def index_sequence_file(source: DataPath, n_records: int | None = None) -> Sourc
     )
 
 
-def digest_sequence_file(source: DataPath) -> str:
-    """Return a digest of every file."""
-    return digest_of_files(_files(source))
-
-
 def _layout(path: DataPath, header: SequenceHeader) -> Layout | None:
     """Return the layout of a file's values; None for an empty file whose first key would decide."""
     classes = (header.key_class, header.value_class)
@@ -278,7 +273,7 @@ def _start(_config: IngestConfig, source: DataPath, _work: DataPath, n_records: 
 FORMAT = Format(
     kinds=frozenset({"file", "folder"}),
     looks_like=_looks_like,
-    digest=lambda _config, source: digest_sequence_file(source),
+    digest=lambda _config, source: digest_of_files(_files(source)),
     index=_start,
     is_large=lambda source: sum(path.stat().st_size for path in _files(source)) > _LARGE_BYTES,
     index_start=_start,

@@ -134,11 +134,6 @@ def index_tfrecord(
     return _index(rows[:n_records], tuple(files), columns)
 
 
-def digest_tfrecord(source: DataPath) -> str:
-    """Return a digest of every file."""
-    return digest_of_files(_files(source))
-
-
 _Columns = tuple[str] | tuple[str, str]
 """The features of the image and, if labels are read, of the label."""
 
@@ -301,7 +296,7 @@ FORMAT = Format(
     kinds=frozenset({"file", "folder"}),
     options=frozenset({"image_column", "label_column"}),
     looks_like=_looks_like,
-    digest=lambda _config, source: digest_tfrecord(source),
+    digest=lambda _config, source: digest_of_files(_files(source)),
     index=_start,
     index_unlabelled=lambda config, source, work: _start(config, source, work, with_labels=False),
     is_large=lambda source: sum(path.stat().st_size for path in _files(source)) > _LARGE_BYTES,

@@ -20,6 +20,8 @@ from deepspark_ops.operators.pages.addresses import evaluation_folder
 
 if TYPE_CHECKING:
     from deepspark_ops.evaluate.comparison.paired_errors import ErrorPair
+    from deepspark_ops.evaluate.evaluation_folder import Evaluated
+    from deepspark_ops.shards.files.picture_archive import PictureArchive
 
 MOST_CLASSES: Final = 60
 """With more a matrix is no table any more: each run's report has its picture."""
@@ -75,34 +77,34 @@ def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], la
         ``PairedErrors`` has, with answers and pictures of the samples.
     """
     why_not = why_not_compared(metrics[0], metrics[1], (labels[0], labels[1]))
-    evaluations = [evaluation_folder(folder) for folder in folders]
-    if why_not is not None or evaluations[0] is None or evaluations[1] is None:
+    evaluations = [folder for run in folders if (folder := evaluation_folder(run)) is not None]
+    if why_not is not None or len(evaluations) < len(folders):
         return {"why_not": why_not}
-    paired = _paired if classes_of(metrics[0]) is not None else _paired_errors
+    # HDF5, which no other page needs.
+    from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
+    from deepspark_ops.evaluate.evaluation_folder import read_evaluation
+
     try:
-        return {"why_not": None, **paired(evaluations[0], evaluations[1])}
+        both = [read_evaluation(folder) for folder in evaluations]
+        archives = [open_mistake_pictures(folder, of.samples) for folder, of in zip(evaluations, both, strict=True)]
+        if classes_of(metrics[0]) is not None:
+            return {"why_not": None, **_paired(both, archives)}
+        return {"why_not": None, **_paired_errors(evaluations, both, archives)}
     except DataError as error:
         return {"why_not": str(error)}
 
 
-def _paired(first_folder: Path, second_folder: Path) -> dict[str, Any]:
-    # HDF5, which no other page needs.
+def _paired(both: Sequence[Evaluated], archives: Sequence[PictureArchive]) -> dict[str, Any]:
     from deepspark_ops.evaluate.comparison.answers import difference_p_value
-    from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
     from deepspark_ops.evaluate.comparison.section import make_section
-    from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 
-    first, second = read_evaluation(first_folder), read_evaluation(second_folder)
-    # What the first alone gets right is a mistake of the second, so its picture is with the second's.
-    of_first, of_second = (
-        open_mistake_pictures(folder, evaluation.samples)
-        for folder, evaluation in ((first_folder, first), (second_folder, second))
-    )
+    (first, second), (of_first, of_second) = both, archives
     pictured = {*of_first.numbers, *of_second.numbers}
     section = make_section(second, first, None, has_picture=pictured.__contains__)
     names = first.class_names()
     n_first, n_second = section.comparison.n_lost, section.comparison.n_gained
     n_both = int(np.count_nonzero((first.samples.classes().rank == 0) & (second.samples.classes().rank == 0)))
+    # A sample that the first alone gets right is a mistake of the second, so its picture is with the second's.
     pictures = of_second.read([evaluation.index for evaluation in section.lost])
     pictures |= of_first.read([evaluation.index for evaluation in section.gained])
 
@@ -134,17 +136,12 @@ def _paired(first_folder: Path, second_folder: Path) -> dict[str, Any]:
     }
 
 
-def _paired_errors(first_folder: Path, second_folder: Path) -> dict[str, Any]:
-    from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
+def _paired_errors(
+    folders: Sequence[Path], both: Sequence[Evaluated], archives: Sequence[PictureArchive]
+) -> dict[str, Any]:
     from deepspark_ops.evaluate.comparison.paired_errors import paired_errors
-    from deepspark_ops.evaluate.evaluation_folder import read_evaluation
     from deepspark_ops.evaluate.per_sample.row_reader import read_rows
 
-    folders = first_folder, second_folder
-    both = [read_evaluation(folder) for folder in folders]
-    archives = [
-        open_mistake_pictures(folder, evaluation.samples) for folder, evaluation in zip(folders, both, strict=True)
-    ]
     errors = paired_errors(both[0].samples, both[1].samples, pictured={*archives[0].numbers, *archives[1].numbers})
     shown = [pair.index for pair in (*errors.first_better, *errors.second_better)]
     pictures = [archive.read(shown) for archive in archives]

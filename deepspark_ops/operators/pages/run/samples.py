@@ -44,7 +44,8 @@ _ORDERS: Final[Mapping[RowOrder, str]] = {
 _PROBABILITY_ORDERS: Final = ("-probability", "probability")
 _RESIDUAL_ORDERS: Final = ("-residual", "residual")
 _DISTANCE_ORDERS: Final = ("-distance", "distance")
-_DISTANCE_RANGE: Final = ("min_distance", "max_distance")
+_RANGES: Final = ("min_probability", "max_probability", "min_loss", "max_loss", "min_distance", "max_distance")
+_RESIDUAL_RANGE: Final = ("min_residual", "max_residual")
 _PAIR_ORDERS: Final = ("-loss_difference", "loss_difference")
 _OUTCOMES: Final[Mapping[Outcome, str]] = {
     "this": "this run alone",
@@ -231,10 +232,9 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
         predicted=number("predicted", int),
         is_wrong=_choice(parameters.get("wrong"), "wrong", ("mistakes alone", "right answers alone")),
         is_same=_choice(parameters.get("same"), "same", ("alike pairs alone", "other pairs alone")),
-        **{name: number(name, float) for name in ("min_probability", "max_probability", "min_loss", "max_loss")},
-        **{name: number(name, float) for name in _DISTANCE_RANGE},
+        **{name: number(name, float) for name in _RANGES},
         output=number("output", int) or 0,
-        **{name: _signed_number(parameters.get(name), name) for name in ("min_residual", "max_residual")},
+        **{name: _signed_number(parameters.get(name), name) for name in _RESIDUAL_RANGE},
         other_predicted=number("other_predicted", int),
         outcome=outcome,  # type: ignore[arg-type] # checked above
         order=order,  # type: ignore[arg-type] # checked above
@@ -336,10 +336,9 @@ def _parameters(answer: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
         "outcome": query["outcome"],
         "wrong": None if query["is_wrong"] is None else int(query["is_wrong"]),
         "same": None if query["is_same"] is None else int(query["is_same"]),
-        **{name: query[name] for name in ("min_probability", "max_probability", "min_loss", "max_loss")},
-        **{name: query[name] for name in _DISTANCE_RANGE},
+        **{name: query[name] for name in _RANGES},
         "output": query["output"] or None,
-        **{name: query[name] for name in ("min_residual", "max_residual")},
+        **{name: query[name] for name in _RESIDUAL_RANGE},
         "sort": query["order"],
         **changes,
     }

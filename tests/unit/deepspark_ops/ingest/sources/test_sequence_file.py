@@ -10,7 +10,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import detect_format, find_format
-from deepspark_ops.ingest.sources.sequence_file import digest_sequence_file, index_sequence_file
+from deepspark_ops.ingest.sources.sequence_file import FORMAT, index_sequence_file
 from tests.paths import FIXTURES
 from tests.reference.ingest_in_process import index_records
 
@@ -83,10 +83,10 @@ def test_damage_is_found(tmp_path):
         index_sequence_file(tmp_path / "cut.seq")
     packed = bytearray((DATA / "datum_record.seq").read_bytes())
     index = index_sequence_file(shutil.copy(DATA / "datum_record.seq", tmp_path / "b.seq"))
-    assert digest_sequence_file(tmp_path / "b.seq") == digest_sequence_file(DATA / "datum_record.seq")
+    assert FORMAT.digest(None, tmp_path / "b.seq") == FORMAT.digest(None, DATA / "datum_record.seq")
     packed[index.reader.locations[0][1] + 10] ^= 0xFF
     (tmp_path / "b.seq").write_bytes(packed)
-    assert digest_sequence_file(tmp_path / "b.seq") != digest_sequence_file(DATA / "datum_record.seq")
+    assert FORMAT.digest(None, tmp_path / "b.seq") != FORMAT.digest(None, DATA / "datum_record.seq")
     with index.reader.opened() as read, pytest.raises(RecordError, match="damaged"):
         read(0)
     (tmp_path / "old.seq").write_bytes(b"SEQ\x04" + content[4:])

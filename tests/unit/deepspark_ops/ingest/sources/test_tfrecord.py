@@ -10,7 +10,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import detect_format, find_format
-from deepspark_ops.ingest.sources.tfrecord import digest_tfrecord, index_tfrecord
+from deepspark_ops.ingest.sources.tfrecord import FORMAT, index_tfrecord
 from tests.paths import FIXTURES
 
 DATA = FIXTURES / "tfrecord"
@@ -91,10 +91,10 @@ def test_a_missing_feature_is_refused_with_the_existing_features(tmp_path):
 def test_a_flipped_bit_is_a_bad_record_and_a_cut_file_is_refused(folder, tmp_path):
     path = folder / "images-00000-of-00002"
     content = bytearray(path.read_bytes())
-    digest = digest_tfrecord(folder)
+    digest = FORMAT.digest(None, folder)
     content[content.index(b"IDAT") + 9] ^= 1
     path.write_bytes(content)
-    assert digest_tfrecord(folder) != digest
+    assert FORMAT.digest(None, folder) != digest
     index = index_tfrecord(folder, tmp_path)
     with index.reader.opened() as read:
         with pytest.raises(RecordError, match="damaged: the record at byte 12 of images-00000-of-00002 does not fit"):
