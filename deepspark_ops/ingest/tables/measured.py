@@ -40,7 +40,7 @@ def refuse_missing(rows: RowRecipe, parts: Parts) -> None:
         for part in summaries:
             if part.first_missing is not None:
                 row, index = part.first_missing
-                name = rows.column_names()[index]
+                name = rows.columns()[index].name
                 msg = (
                     f'missing=refuse: column "{name}" has no value in row {n_earlier + row:,} of the {split} source'
                     " (rows count from 0); fill it, or allow it by missing=mean, zero or drop-row"
@@ -70,8 +70,8 @@ def columns_of_table(config: IngestConfig, rows: RowRecipe, sums: ColumnSums, ki
     """
     roles = rows.roles
     if (lacking := np.flatnonzero(sums.count == 0)).size and sums.n_missing.any():
-        of_number = rows.column_names()
-        names = list(dict.fromkeys(of_number[index] for index in lacking.tolist()))
+        columns = rows.columns()
+        names = list(dict.fromkeys(columns[index].name for index in lacking.tolist()))
         without = ",".join([*filter(None, [config.feature_columns]), *(f"!{name}" for name in names)])
         shown = ", ".join(f'"{name}"' for name in names)
         msg = f"no training row has a value in column {shown}; leave it out: feature_columns={without}"

@@ -78,10 +78,10 @@ class RowRecipe:
         """D, the numbers in a row."""
         return sum(self.widths)
 
-    def column_names(self) -> list[str]:
-        """Return the name of the column of each of the D numbers."""
+    def columns(self) -> list[Column]:
+        """Return the column of each of the D numbers."""
         columns = zip(self.roles.features, self.widths, strict=True)
-        return [column.name for column, width in columns for _ in range(width)]
+        return [column for column, width in columns for _ in range(width)]
 
 
 class ClassNames:
@@ -284,8 +284,7 @@ def _features(batch: pa.RecordBatch, recipe: RowRecipe, checks: _Checks) -> npt.
             parts.append(held)
         values = np.concatenate(parts, axis=1)
     if not np.isfinite(values).all():
-        of_value = [column for column, width in zip(columns, recipe.widths, strict=True) for _ in range(width)]
-        _check_values(values, of_value, batch, recipe, checks)
+        _check_values(values, batch, recipe, checks)
     return values
 
 
@@ -300,23 +299,16 @@ def _matrix(batch: pa.RecordBatch, columns: Sequence[Column], dtype: np.dtype[An
     return np.asarray(tensor.to_tensor(null_to_nan=True, row_major=True).to_numpy())
 
 
-def _check_values(
-    values: npt.NDArray[np.floating],
-    columns: Sequence[Column],
-    batch: pa.RecordBatch,
-    recipe: RowRecipe,
-    checks: _Checks,
-) -> None:
-    """Refuse the rows with infinite numbers, and on request with missing numbers; ``columns``: of each number."""
+def _check_values(values: npt.NDArray[np.floating], batch: pa.RecordBatch, recipe: RowRecipe, checks: _Checks) -> None:
+    """Refuse the rows with infinite numbers, and on request with missing numbers."""
+    names = [column.name for column in recipe.columns()]
     is_infinite = np.isinf(values)
     for index in np.flatnonzero(is_infinite.any(axis=0)).tolist():
-        _refuse_infinite(
-            is_infinite[:, index], f'column "{columns[index].name}":', batch.column(columns[index].name), checks
-        )
+        _refuse_infinite(is_infinite[:, index], f'column "{names[index]}":', batch.column(names[index]), checks)
     if recipe.missing == "drop-row":
         is_missing = np.isnan(values)
         for index in np.flatnonzero(is_missing.any(axis=0)).tolist():
-            checks.refuse(is_missing[:, index], f'column "{columns[index].name}": the value is missing')
+            checks.refuse(is_missing[:, index], f'column "{names[index]}": the value is missing')
 
 
 def _refuse_infinite(is_infinite: Flags, subject: str, column: pa.Array, checks: _Checks) -> None:
@@ -334,13 +326,8 @@ def _label(
         label = names.numbers(values)
         checks.refuse(np.isnan(label), f'label "{column.name}" is missing')
         if (is_unknown := label < 0).any():
-            held = values.to_pylist()
-            for row in np.flatnonzero(is_unknown & ~checks.is_bad).tolist():
-                is_row = np.zeros(len(label), bool)
-                is_row[row] = True
-                checks.refuse(
-                    is_row, f'class "{str(held[row])[:_SHOWN]}" is not among the {len(names.names):,} classes'
-                )
+            reason = f'class "{{value}}" is not among the {len(names.names):,} classes'
+            checks.refuse(is_unknown, reason, values.to_pylist())
         return np.where(checks.is_bad, 0.0, label)
     label = numbers(values, np.float64)
     checks.refuse(np.isnan(label), f'label "{column.name}" is missing')
