@@ -14,7 +14,7 @@ from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.run_files import snapshot_files
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.run_view.stage_status import StageStatus
-from deepspark_ops.run_view.state import AirflowRun, RunState
+from deepspark_ops.run_view.state import AirflowRun, RunState, TaskState
 
 ANSWER_VERSION: Final = 1
 WORKERS_SHOWN: Final = 200
@@ -143,17 +143,20 @@ def _worker(number: int, worker: WorkerStanding, state: str, now: float) -> dict
 
 def _stages(statuses: Mapping[str, StageStatus], airflow: AirflowRun | None) -> list[dict[str, Any]]:
     """Return the run's tasks in the order of their starts."""
-    names = dict.fromkeys([*(airflow.tasks if airflow is not None else ()), *statuses])
-    stages = []
-    for name in names:
-        task = airflow.tasks.get(name) if airflow is not None else None
-        status = statuses.get(name)
-        began = task.began if task is not None else status.began if status is not None else None
-        word = task.state if task is not None else status.status if status is not None else None
-        ended = task.ended if task is not None else None
-        text = status.text if status is not None and word == "running" else ""
-        task_id = (task.task if task is not None else status.task if status is not None else "") or name
-        stages.append({"stage": name, "task": task_id, "state": word, "began": began, "ended": ended, "text": text})
+    tasks = {} if airflow is None else dict(airflow.tasks)
+    for name, status in statuses.items():
+        tasks.setdefault(name, TaskState(status.status, status.began, task=status.task))
+    stages = [
+        {
+            "stage": name,
+            "task": task.task or name,
+            "state": task.state,
+            "began": task.began,
+            "ended": task.ended,
+            "text": statuses[name].text if name in statuses and task.state == "running" else "",
+        }
+        for name, task in tasks.items()
+    ]
     return sorted(stages, key=lambda stage: (stage["began"] is None, stage["began"] or 0.0))
 
 
@@ -191,27 +194,20 @@ def _events(progress: RunProgress, run_dir: Path | None) -> list[dict[str, Any]]
         for mark in progress.marks
         if mark.kind in _EVENT_MARKS and (mark.time, mark.text) not in listed
     ]
-    newest = sorted(progress.snapshots.values(), key=lambda snapshot: snapshot.time)[-EVENTS_SHOWN:]
-    events += [
-        {
-            "kind": "snapshot",
-            "time": snapshot.time,
-            "clock": snapshot.iteration,
-            "text": _snapshot_name(snapshot.weights),
-        }
-        | {"seconds": snapshot.seconds, "weights": snapshot.weights}
-        for snapshot in newest
-    ]
-    shown = sorted(events, key=lambda event: event["time"], reverse=True)[:EVENTS_SHOWN]
-    for event in shown:
-        if event["kind"] == "snapshot":
-            files = snapshot_files(run_dir, Path(event.pop("weights")).name) if run_dir is not None else []
-            event["files"] = [asdict(file) for file in files]
-    return shown
-
-
-def _snapshot_name(weights: str) -> str:
-    return f"snapshot {weights.rpartition('/')[2].partition('.caffemodel')[0]}"
+    for snapshot in sorted(progress.snapshots.values(), key=lambda snapshot: snapshot.time)[-EVENTS_SHOWN:]:
+        weights = snapshot.weights.rpartition("/")[2]
+        files = [] if run_dir is None else snapshot_files(run_dir, weights)
+        events.append(
+            {
+                "kind": "snapshot",
+                "time": snapshot.time,
+                "clock": snapshot.iteration,
+                "text": f"snapshot {weights.partition('.caffemodel')[0]}",
+                "seconds": snapshot.seconds,
+                "files": [asdict(file) for file in files],
+            }
+        )
+    return sorted(events, key=lambda event: event["time"], reverse=True)[:EVENTS_SHOWN]
 
 
 def _finite(value: Any) -> Any:
