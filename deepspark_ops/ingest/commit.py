@@ -263,13 +263,7 @@ def _images(
 
 
 def check_rejections(config: IngestConfig, rejected: Sequence[Rejection], n_records: int, n_rejected: int) -> None:
-    """Fail if too many records cannot be used; all that are named are then listed beside the splits.
-
-    Args:
-        config: Says how many are allowed.
-        rejected: Those that are named.
-        n_records: All, usable or not.
-        n_rejected: All that cannot be used, named or not.
+    """Fail if too many of all records cannot be used; those that are named are then listed beside the splits.
 
     Raises:
         DataError: The share is above ``max_rejected_fraction``; the message names the first few.

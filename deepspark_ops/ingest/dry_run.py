@@ -36,13 +36,7 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True)
 class _Sample:
-    """The result of a task with a share of its records.
-
-    Attributes:
-        task: The task.
-        result: Result of the task.
-        seconds: Run time of the task.
-    """
+    """A task with a share of its records, the task's result and run time."""
 
     task: Any
     result: ShardResult

@@ -115,9 +115,7 @@ def write_warnings(path: DataPath, named: Iterable[Finding]) -> None:
 def find_thin_classes(label_histogram: npt.NDArray[np.int64], class_names: Sequence[str]) -> Findings:
     """Return the classes of the training set without a sample, and those with one; of a single class that alone.
 
-    Args:
-        label_histogram: (n_classes,) training samples of each label.
-        class_names: In label order, may be empty.
+    ``label_histogram``, (n_classes,), has the training samples of each label; ``class_names`` may be empty.
     """
     findings = Findings()
     labels_there = np.flatnonzero(label_histogram)

@@ -55,13 +55,8 @@ def plan_images(
 ) -> DatasetPlan[ShardTask]:
     """Read the sources' lists and labels and return the plan of a dataset of images.
 
-    Args:
-        config: What is asked for.
-        recipe: Of ``make_recipe``.
-        work: Scratch folder that the tasks can read too.
-        read_index: Reads one source.
-        base: As for ``plan_dataset``.
-        is_preview: Spare what only a dataset that is kept needs: a look at every file's time of change.
+    ``work`` is a scratch folder that the tasks can read too; ``base`` is as for ``plan_dataset``. A preview spares what
+    only a dataset that is kept needs: a look at every file's time of change.
 
     Raises:
         ConfigError: Options that do not fit the source.

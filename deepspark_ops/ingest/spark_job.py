@@ -168,14 +168,8 @@ def plan_source(
 ) -> tuple[IngestConfig, Recipe, DatasetPlan[Any]]:
     """Return the plan of a dataset, with the config and the recipe that the content of a table completes.
 
-    This process reads a few files of a table by itself if Spark does not run yet.
-
-    Args:
-        spark: Spark, for tables only.
-        config: Config of the ingestion.
-        recipe: Recipe of the sources.
-        work: Scratch folder that all tasks see.
-        is_preview: Omit log lines, and stamps that only a dataset on disk needs.
+    This process reads a few files of a table by itself if Spark does not run yet; images need no Spark. ``work`` is a
+    scratch folder that all tasks see. A preview omits log lines, and stamps that only a dataset on disk needs.
 
     Raises:
         ConfigError: Options do not fit the source.

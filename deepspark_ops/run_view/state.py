@@ -124,13 +124,9 @@ class RunState:
 def state_of(
     progress: RunProgress, statuses: Mapping[str, StageStatus], airflow: AirflowRun | None, *, exists: bool
 ) -> RunState:
-    """Return the state of a run.
+    """Return the state of a run from its events, its tasks' status files, and the DAG run.
 
-    Args:
-        progress: Progress from the run's events.
-        statuses: Status files of the run's tasks.
-        airflow: The DAG run; None for a run that Airflow does not know, such as a run of ``deepspark train``.
-        exists: Whether the run has a folder.
+    Airflow does not know a run of ``deepspark train``. ``exists``: whether the run has a folder.
     """
     if airflow is None and not exists:
         return RunState("unknown", "there is no such run", is_over=True)

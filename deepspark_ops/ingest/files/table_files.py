@@ -92,10 +92,8 @@ def is_header_alone(text: str) -> bool:
 def separator_of(start: str) -> str | None:
     r"""Return the separator of columns of a text with a header line; None of another text.
 
-    A header has at least two names and no number. A text whose lines name images is an image list, and no table.
-
-    Args:
-        start: The first lines; the last may be cut off.
+    The last line may be cut off. A header has at least two names and no number. A text whose lines name images is an
+    image list, and no table.
 
     Example:
         >>> separator_of("age;price\n3;4.5\n")

@@ -98,9 +98,7 @@ class PixelRecipe:
     def as_read(self, record: Image | bytes, images: ImagePreprocessing) -> Image:
         """Return a record's pixels as a net's data layer reads them from a dataset, (C, H, W), uint8 or float32.
 
-        Args:
-            record: As a source has it.
-            images: How the dataset keeps images, and how the layer decodes them; the steps are the recipe's.
+        ``images`` says how the dataset keeps images, and how the layer decodes them; the steps are the recipe's.
 
         Raises:
             RecordError: As ``apply`` and ``compress``.
@@ -160,10 +158,6 @@ class PixelRecipe:
         convert_imageset keeps a file's bytes unless it resizes. A reader decodes without hints (as Caffe does by
         default), so bytes that would then give other pixels (a gray file among colour ones, a rotated photograph) are
         written anew: as JPEG if the record was one, else as PNG, which loses nothing.
-
-        Args:
-            record: As read.
-            picture: What ``picture`` made of it.
 
         Raises:
             RecordError: Not 8-bit pixels of 1 or 3 channels.

@@ -107,11 +107,7 @@ class _Entry:
 
 
 def index_sequence_file(source: DataPath, n_records: int | None = None) -> SourceIndex:
-    """Read keys and labels in a pass over every file.
-
-    Args:
-        source: A SequenceFile, or a folder written by Spark's saveAsSequenceFile.
-        n_records: Stop after this number of records.
+    """Read keys and labels in a pass over a file, or over the files of Spark's saveAsSequenceFile, up to ``n_records``.
 
     Raises:
         ConfigError: Keys and values are of no known layout.

@@ -69,12 +69,7 @@ class FileTable:
     parts: tuple[FilePart, ...]
 
     def batches(self, part: FilePart, columns: Sequence[str], n_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part.
-
-        Args:
-            part: One of ``parts``.
-            columns: Names of those that are read.
-            n_rows: Of a batch, at most; Avro's are as small as its records want them.
+        """Yield the rows of a part, at most ``n_rows`` at a time; Avro's batches are as small as its records want them.
 
         Raises:
             DataError: The file is damaged.

@@ -116,14 +116,7 @@ def _labels(batch: pa.RecordBatch, roles: TableRoles) -> list[str | None]:
 def index_images(
     parts: Sequence[ImageRows], roles: TableRoles, source: DataPath, root: DataPath, folder: Path
 ) -> SourceIndex:
-    """Return the index of a table's images.
-
-    Args:
-        parts: Of all tasks, in order.
-        roles: Name the columns.
-        source: For messages.
-        root: Folder that paths start from.
-        folder: Scratch folder of the packed images.
+    """Return the index of a table's images; paths start from ``root``, packed images are in ``folder``.
 
     Raises:
         ConfigError: Several labels, labels that are no classes, or weights.

@@ -174,12 +174,7 @@ def read_rows(
 ) -> tuple[Rows, Rejects]:
     """Return the usable rows of a batch, and the others.
 
-    Args:
-        batch: At least the columns that the recipe uses.
-        recipe: How they are read.
-        names: Takes the labels that are text.
-        part: Number of the part of the table.
-        first: Number of the batch's first row in its part.
+    ``names`` takes the labels that are text; ``first`` is the number of the batch's first row in its part.
     """
     checks = _Checks(batch.num_rows)
     if CORRUPT in batch.schema.names:

@@ -74,12 +74,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The first rows of a table, as a table of one part.
-
-    Attributes:
-        source: The table.
-        batch: The rows.
-    """
+    """The first rows of a table, as a table of one part."""
 
     source: DataPath
     batch: pa.RecordBatch

@@ -126,16 +126,11 @@ def _carried(shard: StoredShard[Records], record_of: Positions) -> StoredShard[R
 
 
 def shards_that_stay(records: Sequence[ShardRecord], sizes: Sequence[int], n_added: int, version: int) -> set[int]:
-    """Return the numbers of the shards that stay.
+    """Return the numbers of the shards that stay; ``sizes``: how many samples of each still count.
 
-    The new shard takes in small shards of earlier additions, the smallest first, that are no larger than the new shard.
-    The number of shards grows about as the logarithm of the number of additions.
-
-    Args:
-        records: The shards.
-        sizes: How many samples of each still count.
-        n_added: Samples to be written in any case.
-        version: Of the new dataset.
+    The new shard takes in small shards of earlier additions, the smallest first, that are no larger than the new shard,
+    which has ``n_added`` samples in any case. The number of shards grows about as the logarithm of the number of
+    additions.
     """
     stays: set[int] = set()
     for number in sorted(range(len(records)), key=lambda number: sizes[number]):

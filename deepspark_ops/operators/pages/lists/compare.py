@@ -46,9 +46,7 @@ class ComparePage:
     def answer(self, readable: Collection[str], keys: Sequence[str]) -> dict[str, Any]:
         """Return the comparison in the form of the page Training.
 
-        Args:
-            readable: The DAGs that the person may read.
-            keys: ``<dag>/<run>`` of each run, in the order of their colours.
+        ``keys`` are ``<dag>/<run>`` of each run, in the order of their colours.
 
         Raises:
             Refused: Too few or too many runs, or a run that is not there or not to be read.

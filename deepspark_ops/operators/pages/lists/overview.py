@@ -38,9 +38,7 @@ class OverviewPage:
     def answer(self, readable: Collection[str], query: AskedRuns) -> dict[str, Any]:
         """Return the columns of the runs that a list shows, the first 1,000 in the list's order.
 
-        Args:
-            readable: The DAGs that the person may read; nothing of others is in the answer.
-            query: What the list is asked for.
+        Nothing of DAGs that the person may not read is in the answer.
         """
         listed = self._runs.answer(readable, query)
         rows = listed["runs"][:MOST_RUNS]

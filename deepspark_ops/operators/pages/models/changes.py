@@ -34,25 +34,16 @@ ChangeFields = dict[str, Any]
 
 @dataclass(frozen=True)
 class ModelChanges:
-    """Changes of a model by a person.
-
-    Attributes:
-        installation: Where models and runs are.
-        name: The model.
-        person: The person.
-    """
+    """Changes of the model ``name`` by a person."""
 
     installation: Places
     name: str
     person: str
 
     def roll_back(self, to: str, was: str, reason: str) -> ChangeFields:
-        """Put an earlier version back.
+        """Put an earlier version back; without a name the version before.
 
-        Args:
-            to: The version; empty: the one before.
-            was: What was in production when the person decided; empty: whatever is.
-            reason: In their words.
+        ``was`` was in production when the person decided; empty: any version.
 
         Raises:
             DeepSparkError: What ``roll_back`` of the registry raises; or no reason.
@@ -61,13 +52,9 @@ class ModelChanges:
         return self._announced(roll_back(self._folder(), author, to=to or None, was=was or None))
 
     def promote(self, choice: str, reason: str, dags: Collection[str], *, force: bool) -> ChangeFields:
-        """Put a version or a run's bundle into production, if the gate agrees.
+        """Put a version or a run's bundle into production, if the gate agrees or is not asked (``force``).
 
-        Args:
-            choice: As ``chosen_bundle`` takes it.
-            reason: In the person's words.
-            dags: Of whose runs they may promote.
-            force: Do not ask the gate.
+        ``choice`` is as of ``chosen_bundle``; the person may promote runs of ``dags``.
 
         Raises:
             DeepSparkError: It stays out, there is nothing to compare it by, or something is damaged; or no reason.

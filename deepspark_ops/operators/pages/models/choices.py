@@ -20,12 +20,9 @@ Choice = dict[str, Any]
 
 
 def choices(installation: Places, model: ModelOverview, dags: Collection[str]) -> dict[str, list[Choice]]:
-    """Return what is offered, newest first; ``key`` is what ``chosen_bundle`` takes.
+    """Return what is offered in place of a model's production, newest first; ``key`` is what ``chosen_bundle`` takes.
 
-    Args:
-        installation: Where runs are.
-        model: Whose production is to be replaced.
-        dags: Of whose runs a person may promote.
+    The person may promote runs of ``dags``.
     """
     current = model.production.version if model.production else None
     versions = [
@@ -44,13 +41,9 @@ def choices(installation: Places, model: ModelOverview, dags: Collection[str]) -
 
 
 def chosen_bundle(installation: Places, model: ModelOverview, choice: str, dags: Collection[str]) -> Path:
-    """Return the bundle of a version, or the folder of a run with a bundle.
+    """Return the bundle of a version, ``v6``, or the folder of a run with a bundle, ``<dag>/<run's folder>``.
 
-    Args:
-        installation: Where runs are.
-        model: Whose version it may be.
-        choice: ``v6``, or ``<dag>/<run's folder>``.
-        dags: Of whose runs the person may promote.
+    The person may promote runs of ``dags``.
 
     Raises:
         ConfigError: There is none, or it is not theirs to promote.
