@@ -70,12 +70,18 @@ class AirflowRun:
     dag_run: str = ""
     first_task: str = ""
 
-    def of_run(self, statuses: Mapping[str, StageStatus]) -> AirflowRun:
-        """Return the run's own tasks by stage, by their status files. Other tasks of the DAG run keep their ids."""
+    def of_run(self, statuses: Mapping[str, StageStatus], elsewhere: Mapping[str, StageStatus] = {}) -> AirflowRun:
+        """Return the run's own tasks by stage, by their status files. Other tasks of the DAG run keep their ids.
+
+        ``elsewhere`` are, of several runs in the DAG run, the status files in the folder of the DAG run.
+        """
         noted = {status.task: stage for stage, status in statuses.items() if status.task}
+        noted_elsewhere = {status.task for status in elsewhere.values()} - noted.keys()
         n_tasks = Counter(task.stage for task in self.tasks.values())
         run_tasks, other_tasks = {}, {}
         for name, task in self.tasks.items():
+            if name in noted_elsewhere:
+                continue
             stage = noted.get(name) or task.stage
             if stage and (name in noted or name == self.first_task or n_tasks[stage] == 1):
                 run_tasks[stage] = replace(task, task=name)
@@ -133,7 +139,9 @@ def state_of(
     tasks = airflow.tasks if airflow is not None else _tasks_of(progress, statuses)
     error = _first_error(progress, statuses, tasks)
     is_over = airflow.is_over if airflow is not None else progress.ended is not None or error is not None
-    if airflow is not None and tasks and not tasks.keys() & {*TASKS_BEFORE_TRAINING, "train"}:
+    has_ended = all(task.state in _OVER for task in tasks.values())
+    trains = "train" in tasks or (not has_ended and tasks.keys() & set(TASKS_BEFORE_TRAINING))
+    if airflow is not None and tasks and not trains:
         name, text = _without_training(airflow, statuses, error)
     else:
         name, text = _training(progress, statuses, tasks, error)
@@ -262,9 +270,9 @@ def _without_training(
     airflow: AirflowRun, statuses: Mapping[str, StageStatus], error: RunError | None
 ) -> tuple[StateName, str]:
     """Return word and sentence for a run whose DAG trains nothing."""
-    if airflow.state == "failed" or error is not None:
+    if error is not None or (airflow.state == "failed" and not airflow.first_task):
         return "failed", f"task {error.task} failed" if error is not None else "the run was marked as failed"
-    if airflow.state == "success":
+    if airflow.state == "success" or all(task.state in _OVER for task in airflow.tasks.values()):
         return "finished", "this run trains nothing; its tasks have ended"
     states = {task.state for task in airflow.tasks.values()}
     return ("running" if "running" in states else "waiting"), _next(airflow.tasks, statuses, airflow.tasks)

@@ -213,6 +213,8 @@ class StageArguments:
                 raise  # a skip, for example
             end = AirflowException  # in an outage of Airflow a Variable seems to be missing: the task's retries count
             message = f"template {content!r}: {_raised_text(error)}"
+        if is_running_task():
+            self.log.info("::endgroup::")  # type: ignore[attr-defined] # of Airflow's folded group Pre Execute
         # Airflow logs the traceback of every exception in a template.
         raise plain_end(self, context, end(message)) from None
 
@@ -275,10 +277,9 @@ class StageArguments:
         map_index = getattr(context["ti"], "map_index", -1)
         if map_index is not None and map_index >= 0:
             return f"{run_id}__{self.task_id}_{map_index}"
-        starting_tasks = [
-            task for task in context["dag"].tasks if getattr(task, "starts_run", False) and task.task_id != self.task_id
-        ]
-        is_first = not any(task.trains for task in starting_tasks) if self.trains else not starting_tasks
+        other_tasks = (task for task in context["dag"].tasks if task.task_id != self.task_id)
+        starting = [operator_class for task in other_tasks if (operator_class := _starting_class(task))]
+        is_first = not any(operator_class.trains for operator_class in starting) if self.trains else not starting
         return run_id if is_first else f"{run_id}__{self.task_id}"
 
     def store_access(self) -> AbstractContextManager[StoreAccess]:
@@ -375,6 +376,19 @@ class PartialOperator:
     def _refused(self, error: ConfigError) -> ConfigError:
         self._partial._expand_called = True  # else Airflow warns of a task that was never mapped
         return error
+
+
+def _starting_class(task: Any) -> type[StageArguments] | None:
+    """Return the class of a task, or of mapped tasks, of ours that start a run of their own; else None."""
+    if isinstance(task, StageArguments):
+        return type(task) if task.starts_run else None
+    mapped_class = getattr(task, "operator_class", None)
+    if not (isinstance(mapped_class, type) and issubclass(mapped_class, StageArguments)):
+        return None
+    mapped = task.expand_input.value  # of expand: name -> values; of expand_kwargs: mappings, or the output of a task
+    mappings = [mapped] if isinstance(mapped, Mapping) else mapped if isinstance(mapped, Sequence) else []
+    has_run = any("run" in arguments for arguments in (task.partial_kwargs, *mappings))
+    return None if has_run else mapped_class
 
 
 def _template_fields(cls: type[StageArguments]) -> list[str]:

@@ -74,6 +74,19 @@ def test_a_dag_run_with_a_single_training_beside_other_runs_leads_to_the_trainin
     assert split_client.get(address + "predict").json()["net"] == "predict"
 
 
+def test_the_tab_of_a_mapped_task_beside_a_training_in_the_folder_of_the_dag_run_leads_to_the_tasks_run(
+    split_client: Any,
+) -> None:
+    StatusFile(write_run(split_client.home, "deepspark_train", "run-d", net="trained"), "train", task="train")
+    for index in (0, 1):
+        folder = write_run(split_client.home, "deepspark_train", f"run-d__predict_{index}", net=f"predicted {index}")
+        StatusFile(folder, "predict", task="predict", map_index=index)
+    address = "/runs/deepspark_train/run-d/training?format=json&task_id="
+    for query, net in (("predict&map_index=1", "predicted 1"), ("train&map_index=-1", "trained"), ("", "trained"),
+                       ("mail&map_index=3", "trained")):  # fmt: skip
+        assert split_client.get(address + query).json()["net"] == net, query
+
+
 def test_the_list_has_a_training_in_the_folder_of_the_dag_run_beside_other_runs(split_client: Any) -> None:
     names = ("run-d", "run-d__ingest", "run-d__predict")
     for name in names:

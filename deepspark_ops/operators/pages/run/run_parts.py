@@ -50,9 +50,9 @@ def mapped_task(task: str) -> tuple[str, int] | None:
 
 
 def run_parts(installation: Places, dag_id: str, run_id: str) -> list[str]:
-    """Return the ids of a DAG run's runs by name; empty for a DAG run with a single run, in a folder of its own."""
+    """Return the ids of a DAG run's runs in folders of their first tasks, by name."""
     folder = find_run(installation, dag_id, run_id)
-    if folder is None or folder.is_dir() or not folder.parent.is_dir():
+    if folder is None or not folder.parent.is_dir():
         return []
     names = sorted(path.name for path in folder.parent.iterdir() if path.is_dir())
     return [part_id(run_id, name) for name in names if name.startswith(folder_prefixes(run_id))]
@@ -77,23 +77,26 @@ def run_of_tab(installation: Places, dag_id: str, run_id: str, *, task_id: str =
         map_index: Of the tab's task; any other text than an index for a task that is not mapped.
 
     Returns:
-        The run of the task; without such a run the DAG run's single run, or its single run with a training.
+        The run of the task; without such a run that in the folder of the trial or of the DAG run, or the DAG run's
+        single run, or its single run with a training.
 
     Raises:
         SeveralRuns: The DAG run has several such runs.
     """
-    parts = run_parts(installation, dag_id, run_id)
-    if not parts:
-        return mapped_run_id(run_id, map_index)
+    own_folder, trial = find_run(installation, dag_id, run_id), mapped_run_id(run_id, map_index)
+    has_own = own_folder is not None and own_folder.is_dir()
+    parts = run_parts(installation, dag_id, run_id) if task_id or not has_own else []
     index = int(map_index) if map_index.isdecimal() else -1
     trainings = []
-    for part in parts:
+    for part in (run_id, *parts):
         folder = find_run(installation, dag_id, part)
         statuses = read_statuses(folder) if folder is not None else {}
         if task_id and any((status.task, status.map_index) == (task_id, index) for status in statuses.values()):
             return part
         if "train" in statuses:
             trainings.append(part)
+    if has_own or not parts:
+        return trial if trial in parts or not has_own else run_id
     chosen = trainings if len(trainings) == 1 else parts
     if len(chosen) > 1:
         raise SeveralRuns(dag_id, run_id)

@@ -69,7 +69,10 @@ class TrainingPage:
         paths = RunPaths(folder or self._installation.home / "no such run")
         reading = self._readings.of(paths.root) if paths.root.is_dir() else RunReadings().of(paths.root)
         statuses = read_statuses(paths.root)
-        airflow = airflow and airflow.of_run(statuses)
+        elsewhere = {}
+        if airflow is not None and airflow.first_task:
+            elsewhere = read_statuses(self._installation.run_folder(dag_id, airflow.dag_run))
+        airflow = airflow and airflow.of_run(statuses, elsewhere)
         trials = ComparedTrials.of(paths.root, airflow)
         with reading.lock:
             reading.refresh()

@@ -1252,6 +1252,33 @@ def test_a_failure_before_the_stage_begins_is_noted_for_the_runs_page(
     assert re.match(message, status.message)
 
 
+@pytest.mark.parametrize("expands", ["expand", "expand_kwargs"])
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_task_beside_mapped_trainings_has_a_folder_of_its_own(locations: Places, expands: str, has_run: bool) -> None:
+    with DAG("d", schedule=None) as dag:
+        run = {"run": "runs/mine"} if has_run else {}
+        partial = DeepSparkTrainOperator.partial(task_id="fit", **({} if expands == "expand_kwargs" else run))
+        if expands == "expand":
+            partial.expand(solver=["a.prototxt", "b.prototxt"])
+        else:
+            partial.expand_kwargs([{"solver": "a.prototxt", **run}])
+        predict = DeepSparkPredictOperator(task_id="predict", bundle="b", input="i", places=locations)
+    values = context(dag) | {"dag": dag}
+    assert predict.stage_run(values).run_dir.name == ("r" if has_run else "r__predict")
+
+
+def test_the_message_of_a_wrong_template_stands_outside_of_airflows_folded_group(
+    locations: Places, dag: DAG, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = operator_of(DeepSparkTrainOperator, dag, locations, tags="{{ params.nothing }}")
+    values = context(dag)
+    values["ti"].task = train
+    with set_current_context(values), pytest.raises((TaskEnd, AirflowException)):
+        rendered(train, values)
+    lines = capsys.readouterr().out.splitlines()
+    assert "::endgroup::" in lines[0]
+
+
 def test_a_failure_makes_no_folder_for_a_wrong_path_and_leaves_the_note_of_another_task(
     locations: Places, dag: DAG
 ) -> None:

@@ -85,9 +85,22 @@ def test_a_run_of_several_in_a_dag_run_has_its_own_tasks_alone() -> None:
     assert state_of(progress_of([*RUN, FINISHED]), {}, of_run, exists=True).name == "finished"
 
 
+def test_an_ingestion_with_a_run_of_its_own_ends_before_the_training_and_without_its_failure() -> None:
+    tasks = {"ingest": TaskState("success", 900.0, 950.0, 1, "ingest"), "train": TaskState("queued", stage="train")}
+    ingested, elsewhere = note("ingest", "finished", task="ingest"), note("train", "running", task="train")
+    waits = AirflowRun("running", tasks, first_task="ingest").of_run(ingested, {})
+    assert state_of(progress_of([]), ingested, waits, exists=True).text == "waits for task train, which is in the queue"
+    for state in ("running", "failed"):
+        tasks["train"] = TaskState(state, 960.0, None, 1, "train")
+        run = AirflowRun(state, tasks, first_task="ingest").of_run(ingested, elsewhere)
+        assert run.tasks.keys() == {"ingest"}
+        assert state_of(progress_of([]), ingested, run, exists=True).name == "finished"
+
+
 @pytest.mark.parametrize(
     ("events", "notes", "run", "name", "text"),
     [
+        ((), {}, airflow("success", ingest="success"), "finished", "this run trains nothing; its tasks have ended"),
         ((), {}, airflow(check="queued"), "waiting", "waits for task check, which is in the queue"),
         ((), {}, airflow(check="running"), "waiting", "waits for task check, which runs"),
         ((), INGESTING, airflow(check="success", ingest="running"), "waiting",
