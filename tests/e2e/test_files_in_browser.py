@@ -16,7 +16,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.evaluate.report import render_report as evaluation_page
 from deepspark_ops.evaluate.task_pages.sample_groups import SampleGroup, SampleGroups
 from deepspark_ops.ingest.report.page import render_report as dataset_page
-from deepspark_ops.operators.pages.access.headers import REPORT_HEADERS
+from deepspark_ops.operators.pages.answers import REPORT_HEADERS
 from deepspark_ops.run_view.curves import read_curves
 from deepspark_ops.serve.app import make_app
 from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits

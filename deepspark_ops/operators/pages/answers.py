@@ -1,4 +1,4 @@
-"""Answers of the pages: HTML, or JSON with the same content."""
+"""Answers of the pages: HTML, or JSON with the same content; HTTP headers: allowed scripts and caching."""
 
 from __future__ import annotations
 
@@ -9,14 +9,45 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from deepspark_ops.operators.pages.access.headers import PLAIN_HEADERS, page_headers
 from deepspark_ops.operators.pages.addresses import URL_PREFIX
 from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.pages.templates import template
 
+PLAIN_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, no-cache"}
+# The report holds class names and file names of the user's data. It needs no script, so none runs, and the sandbox
+# gives it an origin of its own: nothing in it could act with the reader's login.
+REPORT_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",
+    **PLAIN_HEADERS,
+}
+FILE_HEADERS = {"Content-Security-Policy": "default-src 'none'; sandbox", **PLAIN_HEADERS}
+"""A file that is saved and not shown."""
+ASSET_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=31536000, immutable"}
+
+
+def _page_headers(nonce: str, *, has_form: bool) -> dict[str, str]:
+    """Return the headers of a page with scripts: only scripts with the nonce run, and connect to this server alone."""
+    policy = {
+        "default-src": "'none'",
+        "script-src": f"'nonce-{nonce}'",
+        "style-src": f"'nonce-{nonce}'",
+        "img-src": "data:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'self'" if has_form else "'none'",
+        "frame-ancestors": "'self'",
+    }
+    return {"Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()), **PLAIN_HEADERS}
+
 
 def shown(
-    request: Request, page: Callable[..., str], answer: Mapping[str, Any], status: int = 200, **options: Any
+    request: Request,
+    page: Callable[..., str],
+    answer: Mapping[str, Any],
+    status: int = 200,
+    *,
+    has_form: bool = True,
+    **options: Any,
 ) -> Response:
     """Answer as a page, or with ``?format=json`` as JSON.
 
@@ -26,13 +57,14 @@ def shown(
             scripts and styles; ``site`` is the path that Airflow is served under, without a slash at its end.
         answer: What the page shows.
         status: HTTP status.
+        has_form: Whether the page may have a form that this server answers.
         options: For the page alone.
     """
     if wants_json(request):
         return JSONResponse(answer, status_code=status, headers=PLAIN_HEADERS)
     nonce = secrets.token_urlsafe(16)
     text = page(answer, nonce=nonce, site=site_of(request), **options)
-    return HTMLResponse(text, status_code=status, headers=page_headers(nonce, has_form=True))
+    return HTMLResponse(text, status_code=status, headers=_page_headers(nonce, has_form=has_form))
 
 
 def show_refusal(request: Request, error: Exception) -> Response:

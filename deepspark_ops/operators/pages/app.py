@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import secrets
 import urllib.parse
 from functools import cache
 from pathlib import Path
@@ -16,16 +15,17 @@ from caffe_import.file_access.regular_file import regular_bytes, regular_text
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.task_pages.report_name import with_note
 from deepspark_ops.operators.pages.access.form_guard import form_token
-from deepspark_ops.operators.pages.access.headers import (
+from deepspark_ops.operators.pages.access.person import Answers, Readable, Triggers
+from deepspark_ops.operators.pages.addresses import RUNS_URL, find_run
+from deepspark_ops.operators.pages.answers import (
     ASSET_HEADERS,
     FILE_HEADERS,
     PLAIN_HEADERS,
     REPORT_HEADERS,
-    page_headers,
+    show_refusal,
+    shown,
+    site_of,
 )
-from deepspark_ops.operators.pages.access.person import Answers, Readable, Triggers
-from deepspark_ops.operators.pages.addresses import RUNS_URL, find_run
-from deepspark_ops.operators.pages.answers import show_refusal, shown, site_of
 from deepspark_ops.operators.pages.bundle import BundlePage, find_bundle_file
 from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns, RunRows, read_schedules, tagged_dags
 from deepspark_ops.operators.pages.lists.list_routes import add_list_routes
@@ -104,7 +104,8 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
         if format == "json":
             return _report_figures(page, dag_id, run_id, report_file)
         if report_file is None:
-            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=True)
+            answer = page.answer(dag_id, run_id, has_lines=False)
+            return shown(request, page.page, answer, _status(answer), has_form=False, is_report=True)
         text = with_note(regular_text(report_file), page.note(dag_id, run_id))
         return HTMLResponse(text, headers=REPORT_HEADERS)
 
@@ -128,9 +129,12 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
     ) -> Response:  # fmt: skip
         run_id = run_of_tab(installation, dag_id, run_id, task_id=task_id, map_index=map_index)
         if format != "json":
+            answer = page.answer(dag_id, run_id, has_lines=False)  # the page's script asks for them
             token = form_token(user) if may_trigger([dag_id]) else ""
-            site, may = site_of(request), may_answer([dag_id])
-            return _training_page(page, dag_id, run_id, site=site, token=token, may_answer=may)
+            return shown(
+                request, page.page, answer, _status(answer), has_form=bool(token), token=token,
+                may_answer=may_answer([dag_id]),
+            )  # fmt: skip
         answer = page.answer(dag_id, run_id, since=since)
         if parts:
             answer["parts"] = page.fragments(answer, site=site_of(request), may_answer=may_answer([dag_id]))
@@ -182,15 +186,6 @@ def _report_figures(page: TrainingPage, dag_id: str, run_id: str, report: Path |
     if figures is None:
         raise HTTPException(404, f"{report.parent} has no file with the numbers of the report")
     return FileResponse(figures, media_type="application/json", headers=PLAIN_HEADERS)
-
-
-def _training_page(
-    page: TrainingPage, dag_id: str, run_id: str, *, site: str, token: str = "", **options: bool
-) -> Response:
-    answer = page.answer(dag_id, run_id, has_lines=False)  # the page's script asks for them
-    nonce = secrets.token_urlsafe(16)
-    text = page.page(answer, nonce=nonce, site=site, token=token, **options)
-    return HTMLResponse(text, status_code=_status(answer), headers=page_headers(nonce, has_form=bool(token)))
 
 
 def _status(answer: dict[str, object]) -> int:

@@ -1,1 +1,1 @@
-"""Access to the pages: rights, the guard of forms, the audit log, the headers of answers."""
+"""Access to the pages: rights, the guard of forms, the audit log."""

@@ -8,9 +8,8 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
-from deepspark_ops.operators.pages.access.headers import FILE_HEADERS, REPORT_HEADERS
 from deepspark_ops.operators.pages.access.person import Asks, Readable
-from deepspark_ops.operators.pages.answers import shown, wants_json
+from deepspark_ops.operators.pages.answers import FILE_HEADERS, REPORT_HEADERS, shown, wants_json
 from deepspark_ops.operators.pages.lists.compare import ComparePage
 from deepspark_ops.operators.pages.lists.datasets import DatasetsPage
 from deepspark_ops.operators.pages.lists.overview import OverviewPage

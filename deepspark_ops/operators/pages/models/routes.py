@@ -10,10 +10,9 @@ from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Resp
 
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.operators.pages.access.form_guard import require_own_form
-from deepspark_ops.operators.pages.access.headers import FILE_HEADERS, PLAIN_HEADERS
 from deepspark_ops.operators.pages.access.person import Asks, Person, Readable
 from deepspark_ops.operators.pages.addresses import model_url
-from deepspark_ops.operators.pages.answers import shown, site_of, wants_json
+from deepspark_ops.operators.pages.answers import FILE_HEADERS, PLAIN_HEADERS, shown, site_of, wants_json
 from deepspark_ops.operators.pages.bundle import find_bundle_file
 from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.changes import ModelChanges

@@ -17,10 +17,9 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.evaluate.task_pages.report_name import with_name
 from deepspark_ops.operators.pages.access.form_guard import require_own_form
-from deepspark_ops.operators.pages.access.headers import PLAIN_HEADERS
 from deepspark_ops.operators.pages.access.person import Asks, Person
 from deepspark_ops.operators.pages.addresses import RUNS_URL, find_run, run_url
-from deepspark_ops.operators.pages.answers import site_of, wants_json
+from deepspark_ops.operators.pages.answers import PLAIN_HEADERS, site_of, wants_json
 from deepspark_ops.operators.pages.refused import Refused, no_run
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.run_text import run_name
