@@ -21,7 +21,7 @@ from deepspark_ops.operators.form import is_left_out
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
-from deepspark_ops.operators.tasks.run_plan import DEFAULT_MODELS, Places, is_ingested
+from deepspark_ops.operators.tasks.run_plan import DEFAULT_MODELS, Places, is_ingested, read_decided
 from deepspark_ops.operators.tasks.run_start import BY_DATA, kind_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
@@ -52,12 +52,14 @@ class ModelArguments(StageArguments):
         self._dag_model = dag_model
 
     def promote_config(self, context: Any) -> PromoteConfig:
-        """Return the promote config of a run.
+        """Return the promote config of a run; without ``model`` for the model that the run's task check names.
 
         Raises:
             ConfigError: A value is wrong, or the model is one that a run of this DAG may not change.
         """
         config = promote_config(self)
+        if "model" not in self.values() and (checked_model := read_decided(self.run_dir(context)).model):
+            config = config.model_copy(update={"model": checked_model})
         if self._dag_model is not None:
             values = {name: value for name, value in self._dag_model.items() if not is_left_out(value)}
             of_dag = _with_models(with_paths_from(parse_config(PromoteConfig, values), self.places.home), self.places)

@@ -39,6 +39,7 @@ from deepspark_ops.operators import compare as compare_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
 from deepspark_ops.operators import train as train_module
+from deepspark_ops.operators.approve import DeepSparkApproveOperator
 from deepspark_ops.operators.check import DeepSparkCheckOperator, chosen_dataset
 from deepspark_ops.operators.clean import DeepSparkCleanOperator
 from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator, DeepSparkEvaluateProductionOperator
@@ -717,6 +718,18 @@ def test_the_page_names_every_entry_of_an_output(retraining: Retraining, locatio
         execute(DeepSparkCleanOperator(task_id="c", places=locations, dag=dag), context(dag))
     ) == documented_entries("clean")
     assert documented_entries("train") == {"run_dir", "dataset", "production", "snapshot", "digest"}
+
+
+@pytest.mark.parametrize("kind", [DeepSparkDecideOperator, DeepSparkApproveOperator, DeepSparkPromoteOperator])
+def test_without_an_argument_the_model_is_that_of_the_runs_check(
+    locations: Places, checked: list[StageConfig], kind: Any
+) -> None:
+    with DAG("d", schedule=None) as dag:
+        check = operator_of(DeepSparkCheckOperator, dag, locations, solver="s.prototxt", model="asked")
+    values = context(dag, xcom=execute(check, context(dag)))
+    for arguments, model in (({}, "asked"), ({"model": "another"}, "another")):
+        task = rendered(operator_of(kind, dag, locations, **arguments), values)
+        assert task.promote_config(values).model == model
 
 
 @pytest.mark.parametrize(("wrong", "promotes"), [(0, True), (8, False), (9, False)])
