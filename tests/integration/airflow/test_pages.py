@@ -234,6 +234,19 @@ def test_a_run_that_waits_for_approval_leads_those_who_may_answer_to_the_page_th
             assert (link in text) == may_answer
 
 
+def test_a_failed_task_with_a_run_of_its_own_has_its_message_on_the_page_of_the_training(
+    client: Any, monkeypatch: Any
+) -> None:
+    (client.folder / "events.jsonl").write_bytes(lines())
+    tasks = {name: TaskState("failed", 999.0, 1000.0, 1) for name in ("predict", "mail")}
+    for failed, text in (("predict", "input=x: no such file"), ("mail", "the log of the task has the reason")):
+        ended = TaskState("success", 990.0, 995.0, 1)
+        monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("failed", {"train": ended, failed: tasks[failed]}))
+        status = StatusFile(client.folder.with_name(f"{client.folder.name}__predict"), "predict", task="predict")
+        status.end("failed", "input=x: no such file")
+        assert client.get(f"{TRAINING}?format=json").json()["state"]["error"]["text"] == text
+
+
 def test_until_there_is_a_report_its_tab_shows_the_training(client: Any) -> None:
     (client.folder / "events.jsonl").write_bytes(lines())
     url = TRAINING.replace("/training", "/report")

@@ -6,6 +6,7 @@ import shlex
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +32,8 @@ from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.answer import training_answer
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.reading import RunReadings
-from deepspark_ops.run_view.stage_status import read_statuses
-from deepspark_ops.run_view.state import AirflowRun, state_of
+from deepspark_ops.run_view.stage_status import NO_MESSAGE, read_statuses
+from deepspark_ops.run_view.state import AirflowRun, RunError, state_of
 from deepspark_ops.trials.plan import comparison_of
 
 POLL_S: Final = 2.0
@@ -79,6 +80,8 @@ class TrainingPage:
             state = state_of(reading.progress, statuses, airflow, exists=paths.root.is_dir())
             if trials is not None:
                 state = trials.state(statuses, airflow)
+            if state.error is not None and state.error.text == NO_MESSAGE:
+                state = replace(state, error=self._error_of_part(dag_id, run_id, state.error))
             numbers = training_answer(
                 reading, state, statuses=statuses, airflow=airflow, now=self._clock(), run_dir=paths.root, since=since,
                 has_lines=has_lines,
@@ -105,6 +108,13 @@ class TrainingPage:
             "trials": [] if trials is None else trials.rows(self._readings.of),
             **numbers,
         }
+
+    def _error_of_part(self, dag_id: str, run_id: str, error: RunError) -> RunError:
+        """Return the error of a task with the message in the task's own run of the DAG run, if there is a message."""
+        folder = find_run(self._installation, dag_id, f"{run_id}__{error.task}")
+        statuses = read_statuses(folder).values() if folder is not None else ()
+        texts = (status.message for status in statuses if status.task == error.task and status.status == "failed")
+        return replace(error, text=next(texts, error.text))
 
     def note(self, dag_id: str, run_id: str) -> str:
         """Return Airflow's note of a run; empty for a trial, and for a run that Airflow does not have."""
