@@ -11,6 +11,7 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files
+from deepspark_ops.ingest.files.json_rows import json_batches, json_schema
 from deepspark_ops.ingest.preview import make_preview
 from deepspark_ops.shards.verification import verify
 from tests.reference.dataset_files import listed
@@ -242,3 +243,21 @@ def test_a_line_of_json_that_is_no_record_is_a_bad_row(tmp_path):
     path.write_text(path.read_text() + '{"a": \n[1, 2]\n')
     manifest = verify(make_preview(SourceConfig(source=path), tmp_path).dataset / "train")
     assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "b"], N_ROWS, 2)
+
+
+def test_lines_of_json_have_the_same_values_beside_a_broken_line(tmp_path):
+    lines = [
+        '{"whole": 3, "real": 1.5, "flag": true, "text": "2024-01-01", "items": [1, 2.5], "large": 9007199254740993}',
+        '{"real": 2, "text": "\\u00e9", "other": {"a": 1}, "items": [], "whole": null}',
+        '{"whole": -1, "real": 1e300, "flag": false, "items": null, "text": ""}',
+    ]
+    whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
+    whole.write_text("\n".join(lines))
+    broken.write_text("\n".join([*lines, "no record"]))
+    schema = json_schema([whole])
+    columns = ["large", "text", "items", "real", "flag", "whole"]
+    (rows,) = json_batches([whole], schema, columns)
+    (beside,) = json_batches([broken], schema, columns)
+    assert rows.schema == beside.schema
+    assert rows == beside[:3]
+    assert beside[3:].to_pylist() == [dict.fromkeys(columns)]
