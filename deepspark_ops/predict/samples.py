@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -24,6 +25,10 @@ from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.store_path import StorePath
 
+_OF_PAIRS: Final = (
+    "; give each image of a pair as an input of its own, and compare the distance of the two vectors with the"
+    " best_threshold of the evaluation"
+)
 Parts = tuple[Values, ...]
 """A sample: pixels (C, H, W), BGR, or numbers in the input's shape, for each of the bundle's inputs in order."""
 
@@ -204,7 +209,7 @@ class SampleForm:
         n_channels = contract.shape[3]
         if image.shape[0] != n_channels:
             is_pair = image.shape[0] == 2 * n_channels
-            remedy = "; of pairs of images, give each image as an input of its own" if is_pair else ""
+            remedy = _OF_PAIRS if is_pair else ""
             msg = f"{image.shape[0]} channels, the bundle takes {n_channels}{remedy}"
             raise RecordError(msg)
         fixed = _training_size(contract)

@@ -41,7 +41,8 @@ def test_pixels_keep_their_values_and_get_the_bundles_size():
     assert error_of(free, np.zeros((3, 9, 4), np.uint8)) == "9 x 4 pixels, the bundle cuts 5 x 5 out"
     assert error_of(free, np.zeros((1, 9, 9), np.uint8)) == "1 channels, the bundle takes 3"
     assert error_of(form, np.zeros((2, 4, 6), np.uint8)) == (
-        "2 channels, the bundle takes 1; of pairs of images, give each image as an input of its own"
+        "2 channels, the bundle takes 1; give each image of a pair as an input of its own, and compare the distance of"
+        " the two vectors with the best_threshold of the evaluation"
     )
     assert error_of(free, np.zeros((3, 9, 9), np.float32)) == "pixels are float32, the bundle takes uint8"
 
