@@ -190,18 +190,24 @@ def _offsets(
     return rng.integers(0, room[:, 0] + 1).tolist(), rng.integers(0, room[:, 1] + 1).tolist()
 
 
+def mean_fault(options: TransformOptions, shape: Shape) -> str:
+    """Return why the mean does not fit images of a shape (C, H, W); empty if the mean fits."""
+    if options.mean is not None and options.mean.shape != shape:
+        return (
+            f"mean_file holds shape {options.mean.shape}, the images have {shape}; allowed: equal shapes, or mean_value"
+            " in place of mean_file"
+        )
+    if options.mean_values and len(options.mean_values) not in (1, shape[0]):
+        return f"{len(options.mean_values)} mean_value for images of {shape[0]} channels; allowed: 1 or {shape[0]}"
+    return ""
+
+
 def _mean_for(options: TransformOptions, shape: Shape) -> npt.NDArray[np.float32] | None:
     """Return what is subtracted, (C, H, W) or (C, 1, 1), or None."""
-    if options.mean is not None:
-        if options.mean.shape != shape:
-            msg = f"mean_file holds shape {options.mean.shape}, the images have {shape}; allowed: equal shapes"
-            raise DataSourceError(msg)
+    if fault := mean_fault(options, shape):
+        raise DataSourceError(fault)
+    if options.mean is not None or not options.mean_values:
         return options.mean
-    if not options.mean_values:
-        return None
-    if len(options.mean_values) not in (1, shape[0]):
-        msg = f"{len(options.mean_values)} mean_value for images of {shape[0]} channels; allowed: 1 or {shape[0]}"
-        raise DataSourceError(msg)
     values = np.asarray(options.mean_values, np.float32)
     return np.broadcast_to(values, (shape[0],)).reshape(shape[0], 1, 1)
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from caffe_import.data.transform import TransformOptions, transform_options
+from caffe_import.data.transform import TransformOptions, mean_fault, transform_options
 from caffe_import.data.window_batches import WindowBatches, open_windows
 from caffe_import.errors import NetError
 from caffe_import.net.label_users import LabelUser, label_users
@@ -169,6 +169,8 @@ class DataBinding:
         ):
             finding = "its transform_param is for images, and the dataset's samples are rows of features; leave it out"
             raise _refusal(layer, finding)
+        if transform is not None and (fault := mean_fault(transform, dataset.sample_shapes[0])):
+            raise _refusal(layer, fault)
         tops = dict(zip(layer.tops, layer.definition.top_shapes, strict=True))
         for (top, shape), column in zip(tops.items(), columns, strict=True):
             sample_shape = dataset.sample_shapes[column]

@@ -222,7 +222,10 @@ def test_mean_of_another_size_names_both_shapes():
     options = TransformOptions(mean=np.zeros((3, 4, 4), np.float32))
     with pytest.raises(DataSourceError) as caught:
         transform_batch(np.zeros((1, 3, 8, 9), np.uint8), options, phase="TEST")
-    assert str(caught.value) == "mean_file holds shape (3, 4, 4), the images have (3, 8, 9); allowed: equal shapes"
+    assert str(caught.value) == (
+        "mean_file holds shape (3, 4, 4), the images have (3, 8, 9); allowed: equal shapes, or mean_value in place of"
+        " mean_file"
+    )
 
 
 def test_wrong_number_of_mean_values_says_what_is_allowed():

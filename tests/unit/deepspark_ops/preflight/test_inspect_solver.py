@@ -7,6 +7,7 @@ import pytest
 
 from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.datum import encode_datum
+from caffe_import.files.mean_file import write_mean
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.layer_registry import registered_types
 from caffe_import.net.net_spec import build_net_spec
@@ -263,6 +264,21 @@ def test_the_last_weights_before_each_loss_may_start_at_0(folder):
     (folder / "net.prototxt").write_text(NET + head)
     (problem,) = inspect(folder).problems
     assert problem.finding.startswith('train net: the weights of "hidden" start at 0,')
+
+
+@pytest.mark.parametrize(
+    ("transform", "finding"),
+    [
+        ('mean_file: "mean"', "mean_file holds shape (2, 9, 9), the images have (2, 6, 7); allowed: equal shapes, or"),
+        ("mean_value: 1 mean_value: 2 mean_value: 3", "3 mean_value for images of 2 channels; allowed: 1 or 2"),
+    ],
+)
+def test_a_mean_that_does_not_fit_the_images_is_refused_with_its_layer(folder, transform, finding):
+    write_mean(folder / "mean", np.zeros((2, 9, 9), np.float32))
+    with_mean = NET.replace("data_param", f"transform_param {{ {transform} }} data_param", 1)
+    (folder / "net.prototxt").write_text(with_mean)
+    (error,) = inspect(folder).errors
+    assert f'layer "data" (Data): {finding}' in error
 
 
 def test_solver_that_would_keep_nothing_is_refused(folder):
