@@ -297,6 +297,9 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
         """Return the run's decision; without a decision decide now and write the decision."""
         if decision_file(run).is_file():
             return read_decision(run)
+        if not (bundle := RunPaths(run.run_dir).bundle).is_dir():
+            msg = f'{bundle} is missing; clear task "export" of this run'
+            raise DataError(msg)
 
         def score(run_dir: Path, bundle: Path, output: Path) -> None:
             values = {"run_dir": run_dir, "bundle": bundle, "output": output, "dataset": run.dataset}

@@ -146,6 +146,14 @@ def _config_of_check(run_dir: Path) -> Mapping[str, Any]:
     return {name: config[name] for name in ("solver", "strategy", "comm_period") if name in config}
 
 
+def _dataset_of_ingest(run_dir: Path) -> Mapping[str, Any]:
+    """Return the dataset of a run's finished task ingest, for a run without a training."""
+    status = read_statuses(run_dir).get("ingest")
+    if status is None or status.status != "finished":
+        return {}
+    return {"dataset": _json_fields(RunPaths(run_dir).stages / "ingest.json").get("output")}
+
+
 def _json_fields(path: Path) -> Mapping[str, Any]:
     with suppress(OSError, ValueError):
         content = json.loads(regular_bytes(path))
@@ -174,7 +182,7 @@ def _error_of(statuses: Iterable[StageStatus]) -> str | None:
 
 
 def _of_config(run_dir: Path) -> dict[str, Any]:
-    config = read_config(run_dir) or _config_of_check(run_dir)
+    config = read_config(run_dir) or {**_config_of_check(run_dir), **_dataset_of_ingest(run_dir)}
     fields: dict[str, Any] = {
         "solver": Path(str(config["solver"])).name if config.get("solver") else None,
         "tau": str(config["comm_period"]) if "comm_period" in config else None,

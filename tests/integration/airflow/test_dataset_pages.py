@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.shards.files.picture_archive import EncodedPicture, write_pictures
 from deepspark_ops.shards.manifest import manifest_path, split_digests
 from deepspark_ops.sizes import size_text
@@ -53,6 +54,19 @@ def test_the_list_has_the_datasets_of_runs_that_one_may_read(client: Any) -> Non
     manifest_path(folder, "test").write_text("{")
     assert "rerun task &#34;ingest&#34;" in client.get("/datasets").text
     assert "rerun task &#34;ingest&#34;" in client.get("/datasets/digits-1").text
+
+
+def test_an_ingestion_alone_leads_to_its_dataset(client: Any) -> None:
+    folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
+    (client.home / "runs" / "deepspark_train" / "run-a" / "config.json").unlink()
+    ingestion = client.home / "runs" / "deepspark_train" / "run-d"
+    status = StatusFile(ingestion, "ingest")
+    (ingestion / "stages" / "ingest.json").write_text(json.dumps({"output": str(folder)}))
+    assert client.get("/datasets?format=json").json()["datasets"] == []
+    status.end("finished")
+    (listed,) = client.get("/datasets?format=json").json()["datasets"]
+    assert [(run["run"], run["is_same"]) for run in listed["runs"]] == [("run-d", True)]
+    assert 'href="/deepspark/datasets/digits-1"' in client.get("/runs?work=all").text
 
 
 def test_a_datasets_page_shows_its_manifest_classes_samples_and_runs(client: Any) -> None:

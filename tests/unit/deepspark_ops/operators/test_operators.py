@@ -823,10 +823,13 @@ def test_the_next_retraining_starts_from_what_was_rolled_back_to(
     assert rendered(train, context(dag)).stage_config({}, run, "local[2]").weights == (started,)
 
 
-def test_a_missing_evaluation_names_the_task_to_clear(locations: Places, dag: DAG) -> None:
+@pytest.mark.parametrize(
+    ("kind", "task"), [(DeepSparkDecideOperator, "evaluate"), (DeepSparkPromoteOperator, "export")]
+)
+def test_a_missing_result_names_the_task_to_clear(locations: Places, dag: DAG, kind: Any, task: str) -> None:
     xcom = StageRun(locations.home / "r", None, None).to_xcom()
-    with pytest.raises(AirflowFailException, match='clear task "evaluate"'):
-        execute(operator_of(DeepSparkDecideOperator, dag, locations), context(dag, xcom=xcom))
+    with pytest.raises(AirflowFailException, match=f'is missing; clear task "{task}" of this run'):
+        execute(operator_of(kind, dag, locations), context(dag, xcom=xcom))
 
 
 @pytest.mark.parametrize(
