@@ -33,7 +33,6 @@ from deepspark_ops.operators.pages.addresses import (
     RUNS_URL,
     URL_PREFIX,
     find_run,
-    mapped_run_id,
     model_url,
     run_url,
 )
@@ -142,7 +141,13 @@ def _run_of_task(operator: Any, ti_key: Any) -> str:
             return run
         upstream = _UPSTREAM_TASK.search(str(getattr(task, "run", "")))
         task = task.dag.get_task(upstream[1]) if upstream else None
-    return mapped_run_id(ti_key.run_id, ti_key.map_index)
+    from deepspark_ops.operators.pages.run.run_parts import SeveralRuns, run_of_tab
+
+    try:  # a mapped ``run``, or the output of a function of the user: the task's notes tell
+        index = str(ti_key.map_index)
+        return run_of_tab(_installation(), ti_key.dag_id, ti_key.run_id, task_id=ti_key.task_id, map_index=index)
+    except SeveralRuns:
+        return str(ti_key.run_id)
 
 
 class TrainingLink(PageLink):

@@ -345,22 +345,32 @@ def test_links_of_two_trainings_in_a_dag_lead_to_the_run_of_each(
         with TaskGroup("b"):
             DeepSparkTrainOperator(task_id="train", solver="s.prototxt")
         DeepSparkEvaluateOperator(task_id="elsewhere", run="/a/run")
-        DeepSparkTrainOperator.partial(task_id="fit").expand(solver=["s.prototxt", "t.prototxt"])
+        fits = DeepSparkTrainOperator.partial(task_id="fit").expand(solver=["s.prototxt", "t.prototxt"])
+        DeepSparkEvaluateOperator.partial(task_id="score").expand(run=fits.output)
+    StatusFile(tmp_path / "runs" / "d" / "r__fit_1", "evaluate", task="score", map_index=1)
     names = vars(serialized_objects)
     serialization = names.get("DagSerialization") or names["SerializedDAG"]  # the latter until Airflow 3.1
     stored = serialization.from_dict(serialization.to_dict(dag))  # as the API server has the tasks
     runs = {}
-    for task_id, map_index in (("a.train", -1), ("a.export", -1), ("b.train", -1), ("elsewhere", -1), ("fit", 1)):
-        key = SimpleNamespace(dag_id="d", run_id="r", map_index=map_index)
+    for task_id, map_index in (
+        ("a.train", -1),
+        ("a.export", -1),
+        ("b.train", -1),
+        ("elsewhere", -1),
+        ("fit", 1),
+        ("score", 1),
+    ):
+        key = SimpleNamespace(dag_id="d", run_id="r", task_id=task_id, map_index=map_index)
         address = plugin.TrainingLink().get_link(stored.get_task(task_id), ti_key=key)
         runs[task_id] = address.removeprefix("/deepspark/runs/d/").removesuffix("/training")
     assert runs == {
-        "a.train": "r__a.train", "a.export": "r__a.train", "b.train": "r__b.train", "elsewhere": "r", "fit": "r__fit_1"
+        "a.train": "r__a.train", "a.export": "r__a.train", "b.train": "r__b.train", "elsewhere": "r", "fit": "r__fit_1",
+        "score": "r__fit_1",
     }  # fmt: skip
 
 
 def test_links_on_the_tasks_lead_to_the_runs_pages() -> None:
-    key = SimpleNamespace(dag_id="deepspark_train", run_id=RUN_ID, map_index=-1)
+    key = SimpleNamespace(dag_id="deepspark_train", run_id=RUN_ID, task_id="train", map_index=-1)
     links = {link.name: link for link in plugin.DeepSparkPlugin.operator_extra_links}
     address = "/deepspark/runs/deepspark_train/manual__2026-01-31T04%3A05%3A06.789%2B00%3A00/"
     assert links["Training"].get_link(None, ti_key=key) == f"{address}training"

@@ -137,7 +137,7 @@ def test_links_of_model_and_spark_are_there_while_they_lead_somewhere(
     monkeypatch.setattr(plugin, "_installation", lambda: Places(client.home, client.home))
     monkeypatch.setattr(plugin, "_training", lambda: client.training)
     links = {link.name: link for link in plugin.DeepSparkPlugin.operator_extra_links}
-    key = SimpleNamespace(dag_id=DAG, run_id=RUN_ID, map_index=-1)
+    key = SimpleNamespace(dag_id=DAG, run_id=RUN_ID, task_id="train", map_index=-1)
 
     def address(name: str) -> str:
         return links[name].get_link(None, ti_key=key)

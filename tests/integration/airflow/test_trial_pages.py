@@ -172,7 +172,7 @@ def test_a_mapped_tasks_button_and_tab_lead_to_its_trial(client: Any, monkeypatc
     training, report = links["Training"], links["Report"]
     assert DeepSparkTrainTrialOperator in training.operators
     assert DeepSparkCompareOperator in report.operators
-    key = SimpleNamespace(dag_id=DAG, run_id=RUN_ID, map_index=1)
+    key = SimpleNamespace(dag_id=DAG, run_id=RUN_ID, task_id="train", map_index=1)
     assert training.get_link(None, ti_key=key) == f"/deepspark/runs/{DAG}/{_quoted(trial_run_id(RUN_ID, 2))}/training"
     key.map_index = -1
     assert training.get_link(None, ti_key=key) == f"/deepspark/runs/{DAG}/{_quoted(RUN_ID)}/training"
