@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
 from collections.abc import Callable
 from typing import Final, TextIO
 
-from caffe_import.file_access.regular_file import LIST_BYTES, AnyFile, open_regular, regular_bytes
+from caffe_import.file_access.regular_file import LIST_BYTES, AnyFile, RefusedFileError, open_regular, regular_bytes
 
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 """Byte order mark -> the codec that leaves it out of the text. Editors on Windows write one."""
+
+_START_BYTES: Final = 4096
 
 
 def decode_text(content: bytes) -> str:
@@ -38,8 +41,16 @@ def open_text_file(path: AnyFile) -> TextIO:
 
 
 def read_text_file(path: AnyFile) -> str:
-    """Return the whole text of a file; see ``open_text_file``."""
+    """Return the whole text of a file; see ``open_text_file``.
+
+    Raises:
+        RefusedFileError: The file is binary, such as an HDF5 file in place of the list of HDF5 files.
+        OSError: The file cannot be read.
+    """
     content = regular_bytes(path, max_bytes=LIST_BYTES)
+    if b"\0" in content[:_START_BYTES] and _codec(content)[0] != "utf-16":
+        finding = "a binary file; allowed: a text with an entry on each line, such as the path of a file"
+        raise RefusedFileError(errno.EILSEQ, finding, str(path))
     return io.IncrementalNewlineDecoder(None, translate=True).decode(decode_text(content), final=True)
 
 

@@ -91,4 +91,7 @@ FORMAT = Format(
     index=lambda _config, source, _work: index_caffe_lmdb(source),
     is_large=lambda source: count_records(source) > READ_LABELS_UP_TO,
     index_start=_index_start,
+    resembles=lambda look: (
+        f"is a file of an LMDB; give its folder, {look.path.parent}" if look.path.name == "data.mdb" else None
+    ),
 )

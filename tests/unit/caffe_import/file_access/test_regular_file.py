@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from caffe_import.file_access.regular_file import open_regular, regular_bytes, regular_path, regular_text
+from caffe_import.file_access.regular_file import (
+    RefusedFileError,
+    open_regular,
+    regular_bytes,
+    regular_path,
+    regular_text,
+)
+from caffe_import.file_access.text_file import read_text_file
 from tests.special_files import SPECIAL_KINDS, make_special
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -108,3 +115,12 @@ def test_a_socket_that_is_removed_meanwhile_is_missing(tmp_path: Path) -> None:
         (tmp_path / "s").unlink()
         with pytest.raises(FileNotFoundError):
             regular_bytes(tmp_path / "s")
+
+
+def test_a_binary_file_is_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "part.h5"
+    path.write_bytes(b"\x89HDF\r\n\x1a\n\0\0")
+    with pytest.raises(RefusedFileError, match="a binary file; allowed: a text with an entry on each line"):
+        read_text_file(path)
+    path.write_text("cat/1.jpg 0\n", encoding="utf-16")
+    assert read_text_file(path) == "cat/1.jpg 0\n"

@@ -103,6 +103,10 @@ def test_missing_source_folder_without_data_and_unknown_bytes(tmp_path):
     with pytest.raises(ConfigError, match=r"; did you mean the list .*/train\.txt\?$"):
         detect_format(tmp_path)
     (tmp_path / "x").write_bytes(b"\x00\x01\x02")
+    (tmp_path / "data.mdb").write_bytes(bytes(4096))
+    with pytest.raises(ConfigError, match=f"is a file of an LMDB; give its folder, {tmp_path}"):
+        detect_format(tmp_path / "data.mdb")
+    (tmp_path / "data.mdb").unlink()
     with pytest.raises(ConfigError, match=r"x is a file of no known format; as a file allowed:\n"):
         detect_format(tmp_path / "x")
 
