@@ -70,7 +70,9 @@ def plan_images(
     indexes = {split: with_classes(index, names) for split, index in source_indexes.items()}
     is_known = config.n_classes is not None or names
     n_classes = count_classes(config, config.n_classes, names, 0 if is_known else _largest_label(config, indexes))
-    usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
+    usable = {
+        split: np.flatnonzero((index.labels >= 0) & (index.labels < n_classes)) for split, index in indexes.items()
+    }
     findings = {split: _repeated_paths(index) for split, index in indexes.items()}
     rejected = {split: _rejections(index, source_indexes[split], n_classes) for split, index in indexes.items()}
     limited_records, counts = limited(config, {split: ImageRecords(indexes[split], usable[split]) for split in indexes})
@@ -238,10 +240,6 @@ def _shape_and_dtype(base: Base[Any]) -> tuple[tuple[int, int, int], str]:
     """Return shape and dtype of the pixels that went into a dataset: whole sums are those of bytes."""
     channels, height, width = base.manifests["train"].sample_shape
     return (channels, height, width), "uint8" if base.records["train"][0].sums.dtype == np.int64 else "float32"
-
-
-def _usable(index: SourceIndex, n_classes: int) -> Positions:
-    return np.flatnonzero((index.labels >= 0) & (index.labels < n_classes))
 
 
 def _rejections(index: SourceIndex, source_index: SourceIndex, n_classes: int) -> tuple[Rejection, ...]:

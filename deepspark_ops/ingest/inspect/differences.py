@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -107,7 +107,8 @@ def compare_datasets(old_dataset: DataPath, new_dataset: Path) -> DatasetDiffere
     manifests = read_splits(old_dataset), read_splits(new_dataset)
     of_tables = [held["train"].table is not None for held in manifests]
     differences = _Differences(_class_names(manifests[0]), _class_names(manifests[1]), are_rows=all(of_tables))
-    knows = of_tables[0] == of_tables[1] and _are_known((*manifests[0].values(), *manifests[1].values()))
+    shards = [shard for held in manifests for manifest in held.values() for shard in manifest.shards]
+    knows = of_tables[0] == of_tables[1] and all(shard.beside for shard in shards)
     if knows and of_tables[0]:
         differences.add(*_differing_rows((old_dataset, manifests[0]), (new_dataset, manifests[1])))
     elif knows:
@@ -161,23 +162,18 @@ class _Differences:
             self.changed.setdefault(new_sample[0], []).append(name)
 
 
-def _are_known(manifests: Iterable[DatasetManifest]) -> bool:
-    return all(shard.beside for manifest in manifests for shard in manifest.shards)
-
-
 def _samples(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> Counter[_Sample]:
     """Return all samples; one that balancing repeats counts once."""
-    return Counter(sample for manifest in manifests.values() for sample in _samples_of(dataset, manifest))
-
-
-def _samples_of(dataset: DataPath, manifest: DatasetManifest) -> Iterator[_Sample]:
-    for shard in manifest.shards:
-        assert shard.records is not None
-        held = read_records(shard_folder(DatasetPaths(dataset).split(manifest.split)) / shard.records.file)
-        labels, digests, times = held.labels.tolist(), held.digests.tolist(), held.repeats.tolist()
-        for row in kept_rows(shard.excluded, shard.n_rows).tolist():
-            if not times[row]:
-                yield manifest.split, held.names[row], labels[row], digests[row]
+    samples: Counter[_Sample] = Counter()
+    for split, manifest in manifests.items():
+        for shard in manifest.shards:
+            assert shard.records is not None
+            held = read_records(shard_folder(DatasetPaths(dataset).split(split)) / shard.records.file)
+            labels, digests, times = held.labels.tolist(), held.digests.tolist(), held.repeats.tolist()
+            for row in kept_rows(shard.excluded, shard.n_rows).tolist():
+                if not times[row]:
+                    samples[split, held.names[row], labels[row], digests[row]] += 1
+    return samples
 
 
 def _class_names(manifests: Mapping[SplitName, DatasetManifest]) -> tuple[str, ...]:

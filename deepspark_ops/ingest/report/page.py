@@ -99,13 +99,12 @@ def render_report(dataset: DataPath, earlier: Profile | None) -> str:
             distributions=_distributions(now, earlier),
             warnings=_warnings(facts),
             findings=_findings(dataset, facts),
-            strips=[(_name(facts, label), encoded(strip).data_uri()) for label, strip in sorted(strips.items())],
+            strips=[
+                (class_name(facts["class_names"], label), encoded(strip).data_uri())
+                for label, strip in sorted(strips.items())
+            ],
         )
     )
-
-
-def _name(facts: Mapping[str, Any], label: int) -> str:
-    return class_name(facts["class_names"], label)
 
 
 def _tiles(facts: Mapping[str, Any], table: TableColumns | None) -> list[tuple[str, str, str]]:

@@ -55,14 +55,9 @@ class LmdbReader:
             raise RecordError(str(error)) from error
 
 
-def count_records(folder: DataPath) -> int:
-    """Return the number of records in the header.
-
-    Raises:
-        DataError: The database is missing or empty.
-    """
+def _is_large(folder: DataPath) -> bool:
     with opened_database(folder, LmdbSource) as database:
-        return len(database)
+        return len(database) > READ_LABELS_UP_TO
 
 
 def index_caffe_lmdb(folder: DataPath, n_records: int | None = None) -> SourceIndex:
@@ -89,7 +84,7 @@ FORMAT = Format(
     looks_like=lambda look: (look.path / "data.mdb").is_file(),
     digest=lambda _config, source: source_digest(source / "data.mdb"),
     index=lambda _config, source, _work: index_caffe_lmdb(source),
-    is_large=lambda source: count_records(source) > READ_LABELS_UP_TO,
+    is_large=_is_large,
     index_start=_index_start,
     resembles=lambda look: (
         f"is a file of an LMDB; give its folder, {look.path.parent}" if look.path.name == "data.mdb" else None

@@ -161,7 +161,8 @@ def _tree(source: DataPath, work: DataPath) -> _Tree:
     root = _root_in(archive, member)
     names = tuple(sorted(_members_below(archive, root)))
     if not names:
-        msg = f"{source}: no image there; the archive's folders: {', '.join(_folders_of(archive)) or 'none'}"
+        folders = sorted({posixpath.dirname(name) for name in archive.members if "/" in name})[:8]
+        msg = f"{source}: no image there; the archive's folders: {', '.join(folders) or 'none'}"
         raise DataError(msg)
     return _Tree(names, archive.reader([posixpath.join(root, name) for name in names]))
 
@@ -191,10 +192,6 @@ def _root_in(archive: Archive, member: str | None) -> str:
         if len(tops) != 1 or min((len(parts) for parts in below), default=0) < 3 or tops == {_TRAIN}:
             return root
         root = posixpath.join(root, tops.pop())
-
-
-def _folders_of(archive: Archive) -> list[str]:
-    return sorted({posixpath.dirname(name) for name in archive.members if "/" in name})[:8]
 
 
 def _looks_like(look: Look) -> bool:

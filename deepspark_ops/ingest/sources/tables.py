@@ -84,7 +84,7 @@ def _format(name: SourceFormat, looks_like: Callable[[Look], bool], suffixes: tu
         digest=partial(_digest, name),
         index=_index,
         options=_OPTIONS,
-        usual_test=_usual_test,
+        usual_test=lambda source: usual_neighbour(source, (("train", "test"),)) if source.is_file() else None,
         named_stamps=partial(_image_stamps, name),
     )
 
@@ -92,10 +92,6 @@ def _format(name: SourceFormat, looks_like: Callable[[Look], bool], suffixes: tu
 def _index(config: IngestConfig, source: DataPath, _work: DataPath) -> SourceIndex:
     msg = f"source={source} is a table, whose rows Spark reads; nothing but an ingestion does"
     raise DataError(msg)
-
-
-def _usual_test(source: DataPath) -> DataPath | None:
-    return usual_neighbour(source, (("train", "test"),)) if source.is_file() else None
 
 
 FORMATS: Final[Mapping[str, Format]] = {

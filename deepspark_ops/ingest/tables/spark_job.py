@@ -196,16 +196,13 @@ def _parquet_frame(session: SparkSession, source: DataPath, path: str) -> DataFr
     """Return Parquet files as Spark reads them; nanoseconds, which pandas writes and Spark refuses, as microseconds."""
     with open_regular(next(data_files(source))) as handle:
         fields = list(pq.read_schema(handle))
-    in_nanoseconds = {field.name: field.type.tz for field in fields if _is_in_nanoseconds(field.type)}
+    moments = [field for field in fields if pa.types.is_timestamp(field.type)]
+    in_nanoseconds = {field.name: field.type.tz for field in moments if field.type.unit == "ns"}
     if not in_nanoseconds:
         return session.read.parquet(path)
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     frame = session.read.parquet(path)
     return frame.withColumns({name: _moment(name, zone) for name, zone in in_nanoseconds.items()})
-
-
-def _is_in_nanoseconds(arrow_type: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(arrow_type) and arrow_type.unit == "ns")
 
 
 def _moment(name: str, zone: str | None) -> SparkColumn:

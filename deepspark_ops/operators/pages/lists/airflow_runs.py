@@ -197,7 +197,7 @@ def _read_rows(session: Session, keys: Sequence[int], stamps: Mapping[int, tuple
                 _seconds(when),
                 _seconds(began),
                 _seconds(ended),
-                kind=_word(kind),
+                kind=str(getattr(kind, "value", kind) or ""),
                 user=user,
                 name=_form_text(conf, "name") or "",
                 solver=_file_name(_form_text(conf, "solver")),
@@ -231,10 +231,6 @@ def _timezone(session: Session, dag: str) -> str:
     newest = session.scalars(of_dag.order_by(SerializedDagModel.created_at.desc()).limit(1)).first()
     data = newest.data if newest is not None else None
     return timezone_of((data or {}).get("dag", {}).get("timetable"))
-
-
-def _word(value: object) -> str:
-    return str(getattr(value, "value", value) or "")
 
 
 def _form_text(conf: object, name: str) -> str | None:

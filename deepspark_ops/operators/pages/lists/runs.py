@@ -150,7 +150,10 @@ class RunsPage:
         """
         query, number = answer["query"], answer["page"]
         shown_rows = answer["runs"][(number - 1) * ROWS_SHOWN : number * ROWS_SHOWN]
-        address = partial(_changed_address, site, query)
+
+        def address(**changes: Any) -> str:
+            return list_address(site, {**query, **changes})
+
         return template("runs.html.jinja").render(
             title="Runs",
             answer=answer,
@@ -318,10 +321,6 @@ def query_of(parameters: Mapping[str, str]) -> AskedRuns:
 def _word(value: str | None, words: Sequence[str]) -> str:
     """Return a known word of an address, else the first word."""
     return next((word for word in words if word == value), words[0])
-
-
-def _changed_address(site: str, query: Mapping[str, Any], **changes: Any) -> str:
-    return list_address(site, {**query, **changes})
 
 
 def _archive_address(site: str, query: Mapping[str, Any]) -> str:
