@@ -41,6 +41,8 @@ IMAGE_NAMES: Final = ("image", "img", "image_bytes", "content", "bytes", "jpeg",
 """Likewise of encoded images, if their column holds bytes."""
 ID_NAMES: Final = ("id",)
 Flags = npt.NDArray[np.bool_]
+_DECIMAL_COMMA: Final = "SELECT *, double(replace({name}, ',', '.')) AS {name}_number FROM source"
+"""A query that makes numbers of a column with decimal commas."""
 _SHOWN = 12
 
 
@@ -261,7 +263,15 @@ def _features(config: SourceConfig, columns: Sequence[Column], reserved_names: s
         _refuse_others(config.feature_columns, chosen, reserved_names)
     if not chosen:
         held = ", ".join(f"{column.name} ({KINDS[column.kind]})" for column in columns[:_SHOWN])
-        msg = f"feature_columns: no column is left for features; the table has {held}"
+        text = next(
+            (column.name for column in columns if column.kind == "text" and column.name not in reserved_names), ""
+        )
+        remedy = (
+            f"; name text that holds numbers, or make numbers of it by a query: {_DECIMAL_COMMA.format(name=text)}"
+            if text
+            else ""
+        )
+        msg = f"feature_columns: no column is left for features; the table has {held}{remedy}"
         raise ConfigError(msg)
     return chosen
 

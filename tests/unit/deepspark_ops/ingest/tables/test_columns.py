@@ -1,5 +1,7 @@
 """Which columns are features, labels and the rest: by options, by type, by usual names."""
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -60,6 +62,13 @@ def test_patterns_choose_in_their_order_and_each_column_once(patterns, expected)
 
 def test_a_name_is_taken_before_it_is_a_pattern():
     assert choose_names("a..b,x*,!c", ["a", "a..b", "b", "x*", "xy", "!c"]) == ["a..b", "x*", "!c"]
+
+
+def test_a_table_of_text_is_refused_with_a_query_for_decimal_commas():
+    columns = [Column("price", "text"), Column("Label", "whole")]
+    query = "SELECT *, double(replace(price, ',', '.')) AS price_number FROM source"
+    with pytest.raises(ConfigError, match=f"make numbers of it by a query: {re.escape(query)}$"):
+        roles(columns)
 
 
 @pytest.mark.parametrize(
