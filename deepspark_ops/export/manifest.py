@@ -276,7 +276,10 @@ def parse_manifest(bundle: Path) -> BundleManifest:
     except FileNotFoundError as error:
         of_run = RunPaths(bundle).bundle
         remedy = f"give {of_run}" if (of_run / MANIFEST_NAME).is_file() else 'run "deepspark export" first'
-        msg = f"{bundle}: no {MANIFEST_NAME}, so no complete bundle; {remedy}"
+        if (versions := bundle / "versions").is_dir():  # of a model
+            remedy = f"give a version of the model, a folder in {versions}"
+        finding = MANIFEST_NAME if bundle.is_dir() else "such folder"
+        msg = f"{bundle}: no {finding}, so no complete bundle; {remedy}"
         raise DataError(msg) from error
     except ValidationError as error:
         msg = f"{path}: {first_problem(error)}; export again (manifest version {MANIFEST_VERSION})"

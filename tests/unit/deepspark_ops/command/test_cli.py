@@ -389,13 +389,17 @@ def test_run_without_weights_starts_no_process(folder, jobs, command):
     assert result.stderr.startswith(f"error: run_dir={folder}/run: no snapshot in snapshots/; training has not")
 
 
-def test_a_run_in_place_of_its_bundle_is_refused_with_the_bundles_path(folder):
+def test_a_run_or_a_model_in_place_of_its_bundle_is_refused_with_the_bundles_path(folder):
     arguments = ["predict", "run", "pictures", "--output", "p.parquet"]
     expected = f"error: {folder}/run: no manifest.json, so no complete bundle; "
-    assert invoke(*arguments).stderr == f'{expected}run "deepspark export" first\n'
+    missing = expected.replace("manifest.json", "such folder")
+    assert invoke(*arguments).stderr == f'{missing}run "deepspark export" first\n'
     (folder / "run" / "bundle").mkdir(parents=True)
+    assert invoke(*arguments).stderr == f'{expected}run "deepspark export" first\n'
     (folder / "run" / "bundle" / "manifest.json").touch()
     assert invoke(*arguments).stderr == f"{expected}give {folder}/run/bundle\n"
+    (folder / "run" / "versions").mkdir()
+    assert invoke(*arguments).stderr == f"{expected}give a version of the model, a folder in {folder}/run/versions\n"
 
 
 def test_evaluate_prints_the_figures(folder, jobs):
