@@ -242,8 +242,10 @@ def test_a_failed_task_with_a_run_of_its_own_has_its_message_on_the_page_of_the_
     for failed, text in (("predict", "input=x: no such file"), ("mail", "the log of the task has the reason")):
         ended = TaskState("success", 990.0, 995.0, 1)
         monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("failed", {"train": ended, failed: tasks[failed]}))
-        status = StatusFile(client.folder.with_name(f"{client.folder.name}__predict"), "predict", task="predict")
-        status.end("failed", "input=x: no such file")
+        for index, status in ((0, "finished"), (1, "failed")):  # of mapped tasks
+            folder = client.folder.with_name(f"{client.folder.name}__predict_{index}")
+            file = StatusFile(folder, "predict", task="predict", map_index=index)
+            file.end(status, "input=x: no such file" if status == "failed" else "")
         assert client.get(f"{TRAINING}?format=json").json()["state"]["error"]["text"] == text
 
 

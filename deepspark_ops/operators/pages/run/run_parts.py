@@ -54,8 +54,8 @@ def run_parts(installation: Places, dag_id: str, run_id: str) -> list[str]:
     folder = find_run(installation, dag_id, run_id)
     if folder is None or not folder.parent.is_dir():
         return []
-    names = sorted(path.name for path in folder.parent.iterdir() if path.is_dir())
-    return [part_id(run_id, name) for name in names if name.startswith(folder_prefixes(run_id))]
+    paths = [path for path in folder.parent.iterdir() if path.name.startswith(folder_prefixes(run_id))]
+    return [part_id(run_id, name) for name in sorted(path.name for path in paths if path.is_dir())]
 
 
 def part_id(run_id: str, folder_name: str) -> str:

@@ -22,6 +22,7 @@ from deepspark_ops.operators.pages.addresses import (
     run_url,
 )
 from deepspark_ops.operators.pages.run.champion import champion_of, evaluation_of
+from deepspark_ops.operators.pages.run.run_parts import run_parts
 from deepspark_ops.operators.pages.run.trials import ComparedTrials, comparison_of_trial
 from deepspark_ops.operators.pages.static_files import chart_library_name
 from deepspark_ops.operators.pages.templates import template
@@ -110,11 +111,14 @@ class TrainingPage:
         }
 
     def _error_of_part(self, dag_id: str, run_id: str, error: RunError) -> RunError:
-        """Return the error of a task with the message in the task's own run of the DAG run, if there is a message."""
-        folder = find_run(self._installation, dag_id, f"{run_id}__{error.task}")
-        statuses = read_statuses(folder).values() if folder is not None else ()
-        texts = (status.message for status in statuses if status.task == error.task and status.status == "failed")
-        return replace(error, text=next(texts, error.text))
+        """Return the error of a task with the message in a run of the task's own, if there is a message."""
+        for part in run_parts(self._installation, dag_id, run_id):
+            folder = find_run(self._installation, dag_id, part)
+            statuses = read_statuses(folder).values() if folder is not None else ()
+            for status in statuses:
+                if (status.task, status.status) == (error.task, "failed"):
+                    return replace(error, text=status.message)
+        return error
 
     def note(self, dag_id: str, run_id: str) -> str:
         """Return Airflow's note of a run; empty for a trial, and for a run that Airflow does not have."""
