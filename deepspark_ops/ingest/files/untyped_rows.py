@@ -19,27 +19,26 @@ BAD_TEXT: Final = np.inf
 _MISSING: Final = pa.array(pyarrow.csv.ConvertOptions().null_values)
 """Words for a missing number, such as NA and null."""
 _FLAGS: Final = {"true": 1, "false": 0}
-_MARK: Final = b"deepspark.numbers"
-_NUMBERS_SHARE: Final = 0.9
+_MARK: Final = b"deepspark.numbers_share"
 NumberCounts = Mapping[str, tuple[int, int]]
 """Column -> numbers, and values that are not missing, in the first rows."""
 
 
 def mark_numbers(schema: pa.Schema, counts: NumberCounts) -> pa.Schema:
-    """Return the schema with marks at columns of text that are meant as numbers: nine tenths of the values are.
+    """Return the schema with the share of numbers among the values at columns of text.
 
     The file has no types: a bad word in one row makes a column of numbers one of text.
     """
     for name, (n_numbers, n_values) in counts.items():
-        if 0 < _NUMBERS_SHARE * n_values <= n_numbers:
+        if n_values:
             index = schema.get_field_index(name)
-            schema = schema.set(index, schema.field(index).with_metadata({_MARK: "1"}))
+            schema = schema.set(index, schema.field(index).with_metadata({_MARK: str(n_numbers / n_values)}))
     return schema
 
 
-def is_marked(field: pa.Field) -> bool:
-    """Return whether a column is of text and meant as numbers."""
-    return is_text(field.type) and _MARK in (field.metadata or {})
+def numbers_share(field: pa.Field) -> float:
+    """Return the share of numbers among the values of a column of text; 0 if the share is unknown."""
+    return float((field.metadata or {}).get(_MARK, 0)) if is_text(field.type) else 0.0
 
 
 def count_numbers(rows: pa.Table) -> dict[str, tuple[int, int]]:

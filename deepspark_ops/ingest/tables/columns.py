@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.files.untyped_rows import CORRUPT, is_marked, is_text, parsed
+from deepspark_ops.ingest.files.untyped_rows import CORRUPT, is_text, numbers_share, parsed
 from deepspark_ops.ingest.selection.row_hash import Hashes, hash_texts
 
 Kind = Literal["whole", "real", "flag", "text", "bytes", "numbers", "time", "empty", "other"]
@@ -43,6 +43,8 @@ ID_NAMES: Final = ("id",)
 Flags = npt.NDArray[np.bool_]
 _DECIMAL_COMMA: Final = "SELECT *, double(replace({name}, ',', '.')) AS {name}_number FROM source"
 """A query that makes numbers of a column with decimal commas."""
+_LABELS_SHARE: Final = 0.95
+"""Of numbers among labels: with more words the labels are names, such as 0 to 9 and other."""
 _SHOWN = 12
 
 
@@ -54,17 +56,17 @@ class Column:
         name: As the table has it.
         kind: What it holds.
         is_wide: Whether float32 cannot hold its numbers (double, 32 or 64 bit integers, decimals).
-        has_numbers: Whether a column of text holds numbers, with a bad word in a few rows (``mark_numbers``).
+        numbers_share: Share of numbers among the values of a column of text in a file without types, else 0.
     """
 
     name: str
     kind: Kind
     is_wide: bool = False
-    has_numbers: bool = False
+    numbers_share: float = 0.0
 
-    def of_numbers(self) -> Column:
-        """Return the column as a feature or a label: numbers in text are numbers, and a row with a word is bad."""
-        return Column(self.name, "real", is_wide=True) if self.has_numbers else self
+    def of_numbers(self, least_share: float = 0.9) -> Column:
+        """Return the column, as one of numbers if a text has this share of numbers; a row with a word is then bad."""
+        return Column(self.name, "real", is_wide=True) if self.numbers_share >= least_share else self
 
 
 @dataclass(frozen=True)
@@ -240,12 +242,12 @@ def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ..
                 f" the table has {_listed(names)}"
             )
             raise ConfigError(msg)
-        return (found.of_numbers(),)
+        return (found.of_numbers(_LABELS_SHARE),)
     chosen = [part.strip() for part in config.label_column.split(",") if part.strip()]
     if config.label_column in names:
         chosen = [config.label_column]
     allowed = _LABELS - {"text"} if len(chosen) > 1 else _LABELS
-    of_numbers = [column.of_numbers() for column in columns]
+    of_numbers = [column.of_numbers(_LABELS_SHARE) for column in columns]
     labels = [named_column(of_numbers, "label_column", name, allowed) for name in dict.fromkeys(chosen)]
     if not labels:
         msg = f"label_column={config.label_column!r} names no column; the table has {_listed(names)}"
@@ -298,7 +300,7 @@ def columns_of(schema: pa.Schema) -> list[Column]:
 def _column(field: pa.Field) -> Column:
     kind = _kind(field.type)
     item = field.type.value_type if kind == "numbers" else field.type
-    return Column(field.name, kind, kind in ("whole", "real", "numbers") and _is_wide(item), is_marked(field))
+    return Column(field.name, kind, kind in ("whole", "real", "numbers") and _is_wide(item), numbers_share(field))
 
 
 def _kind(arrow_type: pa.DataType) -> Kind:

@@ -224,6 +224,13 @@ def test_a_word_among_numbers_costs_its_row_alone(tmp_path, ending, column):
 
 
 @pytest.mark.parametrize("ending", UNTYPED)
+def test_a_class_with_a_name_among_numbers_stays_a_class(tmp_path, ending):
+    preview = make_preview(SourceConfig(source=word_in(tmp_path, ending, ["other"] * 2, "label")), tmp_path)
+    manifest = verify(preview.dataset / "train")
+    assert (manifest.class_names, manifest.n_samples) == (("0", "1", "2", "other"), N_ROWS)
+
+
+@pytest.mark.parametrize("ending", UNTYPED)
 def test_a_missing_value_s_word_makes_no_bad_row(tmp_path, ending):
     preview = make_preview(SourceConfig(source=word_in(tmp_path, ending, ["NA", " null"])), tmp_path)
     manifest = verify(preview.dataset / "train")
