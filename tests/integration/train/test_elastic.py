@@ -18,8 +18,8 @@ from tests.processes import descendants, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
-MAX_ITER = 6000
-RUN = f"max_iter: {MAX_ITER} iter_size: 5 snapshot: 3000"
+MAX_ITER = 18_000
+RUN = f"max_iter: {MAX_ITER} iter_size: 5 snapshot: {MAX_ITER // 2}"
 TIMEOUTS = {"grant_timeout_s": 200.0, "exchange_timeout_s": 10.0, "comm_period": 2}
 
 
@@ -72,7 +72,7 @@ def assert_whole(job: Job) -> None:
     assert job.wait() == 0, "\n".join(job.lines)
     end = job.events("stage")[-1]
     assert (end.data["status"], end.clock) == ("finished", MAX_ITER)
-    assert job.paths.snapshot_iterations() == [3000, MAX_ITER]
+    assert job.paths.snapshot_iterations() == [MAX_ITER // 2, MAX_ITER]
     assert job.events("evaluation")[-1].data["accuracy"] == 1.0
     epochs = [(event.data["dataset"], event.data["epoch"], event.data["samples"]) for event in job.events("epoch")]
     assert len(epochs) > 3
