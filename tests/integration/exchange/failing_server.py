@@ -194,7 +194,11 @@ FAILPOINTS: dict[str, Failpoint] = {
         f"{kind.__name__}: before it is in the journal": fail_before(Journal, "record", recording(kind))
         for kind in KINDS
     },
-    **{f"{kind.__name__}: in the journal, no answer": fail_after(Journal, "record", recording(kind)) for kind in KINDS},
+    # Backwards, so that every second place has each kind once.
+    **{
+        f"{kind.__name__}: in the journal, no answer": fail_after(Journal, "record", recording(kind))
+        for kind in reversed(KINDS)
+    },
     "RequestGrant with steps done: before it is in the journal": fail_before(Journal, "record", reporting),
     "RequestGrant with steps done: in the journal, no answer": fail_after(Journal, "record", reporting),
     "Acknowledge: half of its line is in the journal": in_half_of_a_journal_line,

@@ -106,6 +106,7 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, names: Iterable[str
             if answer.count:
                 lease = link.lease(read=read)
                 assert lease is not None
+                assert lease.id == 1 + (read[0].id if read else 0), "a repeated question has the answer of before"
                 read = [lease]
                 local, _ = link.exchange(local + steps(answer))
                 acknowledged.append((answer.start, answer.stop))
