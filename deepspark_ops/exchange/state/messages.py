@@ -55,6 +55,9 @@ class Message(ABC):
                 expected = getattr(kind, "__name__", str(kind))
                 msg = f'call "{cls.call}": {name}={str(value)[:40]!r}: expected {expected}'
                 raise ProtocolError(msg)
+            if kind is list and not all(type(item) is int for item in value):
+                msg = f'call "{cls.call}": {name}={str(value)[:40]}: expected ids'
+                raise ProtocolError(msg)
             values[name] = value
         return cls(**values)
 
@@ -146,13 +149,6 @@ class RequestGrant(Request[GrantAnswer]):
     held: int = 0
     done: list[int] = field(default_factory=list)
 
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """See ``Message``."""
-        request = super().from_json(plain)
-        _require_ids(request, "done", request.done)
-        return request
-
     def answer(self, state: ExchangeState, now: float) -> GrantAnswer:
         """Return a grant, or what to do without one."""
         for grant in self.done:
@@ -205,13 +201,6 @@ class LeaseData(Request[Lease | None]):
 
     dataset: str
     read: list[int] = field(default_factory=list)
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """See ``Message``."""
-        request = super().from_json(plain)
-        _require_ids(request, "read", request.read)
-        return request
 
     def answer(self, state: ExchangeState, now: float) -> Lease | None:
         """Return the piece; None where no step is left."""
@@ -383,12 +372,6 @@ def message_from_json(plain: Any) -> Message:
         msg = f"{str(plain)[:80]!r}: not a message; calls: {', '.join(_MESSAGES)}"
         raise ProtocolError(msg)
     return kind.from_json(plain)
-
-
-def _require_ids(request: Message, name: str, ids: list[int]) -> None:
-    if not all(type(number) is int for number in ids):
-        msg = f'call "{request.call}": {name}={str(ids)[:40]}: expected ids'
-        raise ProtocolError(msg)
 
 
 @cache

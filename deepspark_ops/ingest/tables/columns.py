@@ -293,7 +293,7 @@ def _refuse_others(patterns: str, columns: Sequence[Column], reserved_names: set
 
 
 def columns_of(schema: pa.Schema) -> list[Column]:
-    """Return the columns of a table, without that of broken lines."""
+    """Return the columns of a table, without the column of broken lines."""
     return [_column(field) for field in schema if field.name != CORRUPT]
 
 
