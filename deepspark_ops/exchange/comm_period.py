@@ -58,6 +58,11 @@ class CommPeriod:
         return True
 
     @property
+    def is_known_ahead(self) -> bool:
+        """Whether ``value`` does not depend on the losses of the steps since the last exchange."""
+        return True
+
+    @property
     def only_measures(self) -> bool:
         """Whether the steps of a period move no parameters: then a computed grant needs no exchange."""
         return False
@@ -189,6 +194,11 @@ class LossBudget(CommPeriod):
     def is_due(self) -> bool:
         """Whether the budget is exceeded, or the first period over."""
         return self.value == 0
+
+    @property
+    def is_known_ahead(self) -> bool:
+        """See ``CommPeriod``."""
+        return False
 
     def spend(self, losses: Sequence[float]) -> None:
         """Add up the losses that are finite, and ask next for the steps that probably fit."""

@@ -280,7 +280,8 @@ class _Crew:
         self, time_: WorkerTime, step_times: StepTimes, link: VirtualLink, attempt: int, welcome: Welcome
     ) -> WorkerOutcome:
         run, worker = self._run, time_.worker
-        plan = replace(with_state(loop_plan(run, worker, self._origin), None, attempt=attempt), time=time_)
+        plan = with_state(loop_plan(run, worker, self._origin), None, attempt=attempt)
+        plan = replace(plan, time=time_, asks_ahead=False)  # a request takes no virtual time
         self._periods[worker] = plan.comm_period
         model_type = partial(VirtualModel, time_, step_times, nets=self._nets)
         outcome = train_worker(

@@ -218,6 +218,8 @@ class GrantClock:
         entry = self._open.get(grant_id)
         if entry is not None and entry.worker == worker:
             self._open.remove(entry)
+            for later in self._open.of(worker):
+                later.since = now
             self._state.slowest_grant_s = max(self._state.slowest_grant_s, now - entry.since)
             if self._evens_pace and not (entry.grant.tests or entry.grant.state_for):
                 self._paces.measure(worker, now - entry.since, entry.grant.count)

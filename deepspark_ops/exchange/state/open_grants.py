@@ -15,7 +15,7 @@ class OpenGrant:
     Attributes:
         grant: The grant.
         worker: Who holds it.
-        since: When it was given, seconds.
+        since: When it was given, or when the worker's grant before was acknowledged, seconds.
     """
 
     grant: Grant

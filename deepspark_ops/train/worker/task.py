@@ -78,6 +78,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         most_new_starts=MOST_NEW_STARTS if plan.running.has_moving_rate else 0,
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
+        asks_ahead=config.n_workers > 1 and plan.running.round != "all" and comm_period.is_known_ahead,
         moving_rates=plan.moving_rates,
         stabiliser=stabiliser_plan(run, comm_period),
         statistics=run.statistics(),

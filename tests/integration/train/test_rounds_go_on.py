@@ -57,4 +57,5 @@ def test_the_slow_first_step_comes_before_the_first_grant_where_others_would_wai
     config = lbfgs_config(tmp_path, dataset, max_iter=8, strategy=strategy, n_workers=2, overrides="base_lr: 0.01")
     finished = run_in_process(config)
     assert sum(outcome.steps for outcome in finished.outcomes) == 8
-    assert [worker_calls[:2] for worker_calls in calls.values()] == [[n_steps, "grant"]] * 2
+    starts = [thread_calls[:2] for thread_calls in calls.values() if set(thread_calls) != {"grant"}]  # no grants ahead
+    assert starts == [[n_steps, "grant"]] * 2

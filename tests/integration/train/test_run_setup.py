@@ -170,6 +170,22 @@ def test_strategy_options_and_lock_reach_the_exchange(dataset: Path, tmp_path: P
     assert loop_plan(load_run(run_setup.run.paths.root), 0, 0).comm_period.value == 5
 
 
+@pytest.mark.parametrize(
+    ("strategy", "n_workers", "asks_ahead"),
+    [
+        ("easgd", 2, True),
+        ("softsync", 2, True),
+        ("sync", 2, False),  # the next round begins after this one
+        ("easgd", 1, False),  # a snapshot has the state of its own moment, also a snapshot that a user asks for
+    ],
+)
+def test_grants_are_requested_ahead_where_workers_go_their_own_way(
+    dataset: Path, tmp_path: Path, strategy: str, n_workers: int, asks_ahead: bool
+) -> None:
+    run_setup = prepared(tmp_path, dataset, n_workers=n_workers, strategy=strategy)
+    assert loop_plan(run_setup.run, 0, 0).asks_ahead == asks_ahead
+
+
 def test_missing_seed_is_fixed_and_noted(dataset: Path, tmp_path: Path) -> None:
     run_setup = prepared(tmp_path, dataset, solver=SOLVER.replace("random_seed: 3", ""))
     assert run_setup.run.random_seed == DEFAULT_SEED

@@ -8,7 +8,7 @@ update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,13 +17,14 @@ from caffe_import.devices.loss_scale import StepScales
 from deepspark_ops.errors import PushRefused, TrainingFailed
 from deepspark_ops.exchange.comm_period import scheduled
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer
+from deepspark_ops.exchange.state.grants import Finished, Grant
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.worker.loop.background_exchange import BackgroundExchange
 from deepspark_ops.train.worker.loop.center_tests import CenterTests
 from deepspark_ops.train.worker.loop.center_watch import CenterWatch
+from deepspark_ops.train.worker.loop.grant_requests import GrantRequests
 from deepspark_ops.train.worker.loop.loop_plan import LoopPlan
 from deepspark_ops.train.worker.loop.progress import ProgressLines
 from deepspark_ops.train.worker.net.model import Model, StepReport
@@ -62,10 +63,9 @@ class WorkerLoop:
         self._progress = ProgressLines(plan, link)
         self._tests = CenterTests(model, link, batches, plan, self._progress)
         self._background = BackgroundExchange(link, plan.statistics, plan.time.thread()) if plan.overlaps else None
+        self._grants = GrantRequests(link, plan)
         self._held: list[Grant] = []  # computed, not yet exchanged and acknowledged
         self._exchanging: list[Grant] = []  # the exchange runs in the background
-        self._done: list[Grant] = []  # exchanged; the next request acknowledges them
-        self._next: GrantAnswer | None = None
         self._was_idle = True  # rounds may have gone on since the model pulled its parameters
         self._rate_scale = PresentRateScale(plan.rate_scale)
         self._last_rate = 0.0
@@ -90,6 +90,7 @@ class WorkerLoop:
         try:
             self._run()
         finally:
+            self._grants.close()
             if self._background is not None:
                 self._background.close()
         progress = self._progress
@@ -102,7 +103,7 @@ class WorkerLoop:
     def _run(self) -> None:
         while True:
             requested_at = self._now()
-            answer, self._next = self._next or self._request_grant(self._held), None
+            answer = self._grants.next()
             if isinstance(answer, Grant):
                 self._work(answer, self._now() - requested_at)
                 continue
@@ -113,10 +114,6 @@ class WorkerLoop:
                 self._plan.time.sleep(answer.seconds)
                 self._was_idle = self._was_idle or not answer.is_expected
             self._progress.sums.aside_s += self._now() - requested_at
-
-    def _request_grant(self, held: Sequence[Grant]) -> GrantAnswer:
-        done, self._done = self._done, []
-        return self._link.request_grant(self._plan.comm_period.value, held=held[-1] if held else None, done=done)
 
     def _work(self, grant: Grant, request_s: float) -> None:
         began = self._now()
@@ -167,6 +164,8 @@ class WorkerLoop:
             if n_steps == 0:  # another worker has done these steps, and the run has ended
                 break
             ready = self._now()
+            if step + n_steps == grant.stop:
+                self._grants.begin()
             note = self._stabiliser.before_steps(step, n_steps, feeds)
             self._progress.note(step, note if self._plan.worker == 0 else None)  # one line, not one of each worker
             report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._rate_scale.at(step), feeds=feeds)
@@ -232,7 +231,7 @@ class WorkerLoop:
         """
         period = self._plan.comm_period
         if not grant.count or (period.only_measures and not period.is_due):
-            self._done.append(grant)
+            self._grants.exchanged([grant])
             return 0.0
         self._held.append(grant)
         if not period.is_due and not self._plan.is_snapshot(grant.stop):
@@ -276,10 +275,7 @@ class WorkerLoop:
         self._take_exchanged()
         if self._held:
             self._exchange_held()
-        done, self._done = self._done, []
-        for grant in done:
-            self._link.acknowledge(grant)
-        return bool(done)
+        return self._grants.acknowledge()
 
     def _end_period(self) -> list[Grant]:
         """Return the grants of the ending period, and begin the next period."""
@@ -295,8 +291,7 @@ class WorkerLoop:
         """Finish the exchange before, and exchange the held grants while the next grant is computed."""
         self._take_exchanged()
         grants = self._end_period()
-        # The request comes first: by socket, an exchange has the connection to itself.
-        self._next = self._request_grant(grants)
+        self._grants.fetch()
         background.start(self._reader_of_vector(), measure_distance=self._progress.is_line_near(grants[-1].stop))
         self._exchanging = grants
 
@@ -328,7 +323,7 @@ class WorkerLoop:
         self._progress.note(grants[-1].stop, self._plan.comm_period.agree(report.round_end.comm_period))
         self._progress.note(grants[-1].stop, report.remark)
         self._progress.exchanged(report)
-        self._done += grants
+        self._grants.exchanged(grants)
 
     def _divergence(self, clock: int, loss: float, learning_rate: float, refusal: str = "") -> TrainingFailed:
         return TrainingFailed(

@@ -70,6 +70,7 @@ class LoopPlan:
         test_initialization: Whether a test runs at clock 0.
         snapshot: Minibatches of the clock between snapshots, 0 for none.
         overlaps: Whether the exchange of a grant runs during the next grant.
+        asks_ahead: Whether the next grant is requested during the last steps of a grant.
         searches: Whether the strategy steps back from a loss that is not finite.
         most_new_starts: Times that a worker begins again at the center after a loss that is not finite.
         waits_in_rounds: Whether all workers have the same parameters after an exchange, by the strategy.
@@ -101,6 +102,7 @@ class LoopPlan:
     most_new_starts: int = 0
     waits_in_rounds: bool = False
     overlaps: bool = False
+    asks_ahead: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()
     stabiliser: StabiliserPlan = field(default_factory=StabiliserPlan)
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)

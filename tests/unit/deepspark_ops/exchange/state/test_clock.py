@@ -140,6 +140,18 @@ def test_slow_nets_get_more_patience() -> None:
     assert clock.silent(181.0) == (0,)
 
 
+def test_a_grant_requested_ahead_takes_its_time_from_the_end_of_the_grant_before() -> None:
+    clock = GrantClock(Schedule(100), TIMEOUT_S)
+    clock.join(0, 0.0)
+    first = granted(clock.request(0, 4, 0.0))
+    second = granted(clock.request(0, 4, 10.0, held=first.id))
+    clock.acknowledge(0, first.id, 30.0)
+    clock.acknowledge(0, second.id, 50.0)
+    clock.request(0, 4, 50.0)
+    assert clock.silent(199.0) == ()
+    assert clock.silent(201.0) == (0,), "after 5 times 30 seconds, not 40"
+
+
 def test_snapshot_waits_for_every_live_worker_and_for_the_copy() -> None:
     clock = GrantClock(Schedule(8, snapshot=4), TIMEOUT_S)
     for worker in range(3):

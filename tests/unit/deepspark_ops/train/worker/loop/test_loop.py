@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from deepspark_ops.exchange.comm_period import AgreedPeriod, CommPeriod, LossBud
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.grants import Grant, Schedule, Wait
+from deepspark_ops.exchange.state.grants import Grant, GrantAnswer, Schedule, Wait
 from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.data.batch_source import Feeds
@@ -204,6 +205,31 @@ def test_a_grant_and_the_acknowledgement_before_are_one_message_and_one_line_of_
     assert bench.exchange.poll().acknowledged == 40
 
 
+def test_the_next_grant_is_requested_beside_the_last_steps_of_a_grant(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(40), asks_ahead=True)
+    request, run, asked, beside = bench.link.request_grant, bench.model.run, threading.Event(), []
+
+    def noted_request(*arguments: Any, **options: Any) -> GrantAnswer:
+        answer = request(*arguments, **options)
+        asked.set()
+        return answer
+
+    def run_and_wait(*, step: int, n_steps: int, **arguments: Any) -> StepReport:
+        report = run(step=step, n_steps=n_steps, **arguments)
+        if (step + n_steps) % 4 == 0:
+            beside.append(asked.wait(10.0))
+        asked.clear()
+        return report
+
+    bench.link.request_grant, bench.model.run = noted_request, run_and_wait  # type: ignore[method-assign]
+    assert bench.run().steps == 40
+    assert beside == [True] * 10
+    lines = bench.exchange.settings.journal().read_text().splitlines()
+    calls = [json.loads(line)["call"] for line in lines[1:]]
+    # The last request ahead finds no steps and is made again; the others take the place of the requests afterwards.
+    assert (calls.count("request_grant"), calls.count("acknowledge")) == (13, 0)
+
+
 def test_rate_scale_follows_the_clock_of_each_call(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(10), rate_scale=RateScale(3.0, 8, 0, ""))
     bench.run()
@@ -338,8 +364,9 @@ def test_tests_run_before_their_step_on_the_own_parameters_and_once_more_at_the_
     assert {event.data["n_samples"] for event in evaluations} == {14}
 
 
-def test_state_is_sent_before_the_next_step_with_the_data_position(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Schedule(8, snapshot=4))
+@pytest.mark.parametrize("asks_ahead", [False, True])
+def test_state_is_sent_before_the_next_step_with_the_data_position(tmp_path: Path, asks_ahead: bool) -> None:
+    bench = Bench(tmp_path, Schedule(8, snapshot=4), snapshot=4, asks_ahead=asks_ahead)
     bench.run()
     for iteration, calls in ((4, 2), (8, 4)):
         folder = tmp_path / "work" / "pending" / f"iter_{iteration}"
@@ -555,8 +582,12 @@ def test_loss_budget_exchanges_when_it_is_spent(tmp_path: Path) -> None:
     ids=["loss_budget", "fixed", "scheduled"],
 )
 @pytest.mark.parametrize("overlaps", [False, True])
-def test_acknowledged_steps_are_at_the_center_at_all_times(tmp_path: Path, period: CommPeriod, overlaps: bool) -> None:
-    bench = Bench(tmp_path, Schedule(100), comm_period=period, overlaps=overlaps)
+@pytest.mark.parametrize("asks_ahead", [False, True])
+def test_acknowledged_steps_are_at_the_center_at_all_times(
+    tmp_path: Path, period: CommPeriod, overlaps: bool, asks_ahead: bool
+) -> None:
+    asks_ahead = asks_ahead and period.is_known_ahead
+    bench = Bench(tmp_path, Schedule(100), comm_period=period, overlaps=overlaps, asks_ahead=asks_ahead)
     run, behind = bench.model.run, []
 
     def run_and_look(**arguments: object) -> StepReport:
