@@ -53,7 +53,7 @@ def test_records_of_each_epoch_are_counted_over_kills(tmp_path: Path) -> None:
         return process
 
     with start_exchange(settings, initial_vector()) as running:
-        dying = start(0, logs[0], begin, dies_after=60)
+        dying = start(0, logs[0], begin, dies_after=20)
         other_processes = [start(1, logs[1], begin), start(2, logs[2], begin)]
         dying.join(120)
         assert dying.exitcode == -signal.SIGKILL
