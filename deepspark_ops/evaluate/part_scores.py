@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -69,28 +68,6 @@ class PartConfig:
     files: TaskFiles
     run_files: tuple[tuple[str, bytes], ...] = ()
     copy_name: str = ""
-
-
-def part_bounds(n_samples: int, *, batch_size: int, n_at_once: int, most: int) -> list[tuple[int, int]]:
-    """Return the parts [first sample, end): enough to run ``n_at_once`` in parallel.
-
-    A part begins at a batch boundary of a single process: so each sample is computed in the same batch, and the answers
-    have the same bits.
-
-    Args:
-        n_samples: Of all parts.
-        batch_size: Samples of a pass.
-        n_at_once: Parts that run at the same time.
-        most: Samples of a part at most, rounded up to whole batches.
-
-    Example:
-        >>> part_bounds(53, batch_size=10, n_at_once=2, most=1_000)
-        [(0, 30), (30, 53)]
-    """
-    n_batches = math.ceil(n_samples / batch_size)
-    n_parts = min(n_batches, max(n_at_once, math.ceil(n_batches / math.ceil(most / batch_size))))
-    size = math.ceil(n_batches / n_parts) * batch_size
-    return [(start, min(start + size, n_samples)) for start in range(0, n_samples, size)]
 
 
 def score_part(part: PartConfig, start: int, stop: int) -> Scored:

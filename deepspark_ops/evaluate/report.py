@@ -20,11 +20,10 @@ from deepspark_ops.evaluate.comparison.section import ComparisonSection, section
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
 from deepspark_ops.evaluate.task_pages.examples import Example
-from deepspark_ops.evaluate.task_pages.pages import task_page
+from deepspark_ops.evaluate.task_pages.pages import slice_sections, task_page
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Tile, picture_view, shown
 from deepspark_ops.evaluate.task_pages.report_name import report_name
 from deepspark_ops.evaluate.task_pages.sample_groups import SampleGroups, cell_id, class_id
-from deepspark_ops.evaluate.task_pages.slices import slice_sections
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.page_templates import template_environment

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +90,36 @@ class Answers(SampleLosses):
     label: npt.NDArray[np.int32]
     predicted: npt.NDArray[np.int32]
     rank: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class ScoredResult:
+    """A result of the net on some samples.
+
+    Attributes:
+        answers: Of each output of the result (n, ...), after its activation.
+        targets: (n, ...), what they should be.
+        losses: Errors of samples that count, those of these samples among them.
+    """
+
+    answers: Sequence[npt.NDArray[Any]]
+    targets: npt.NDArray[Any]
+    losses: SampleLosses
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """Consecutive scored samples.
+
+    Attributes:
+        start: Position of the first.
+        content: (n,), hashes of the samples' stored values.
+        results: Of each result of the net, the main one first.
+    """
+
+    start: int
+    content: npt.NDArray[np.uint64]
+    results: Sequence[ScoredResult]
 
 
 @dataclass(frozen=True)
@@ -179,8 +209,6 @@ class ScoreSum:
         wide = probabilities[rows].astype(np.float64)
         truth = classes[rows]
         self._refuse_bad(wide, truth, first + rows)
-        if not len(rows):
-            return
         true_probability, rank, predicted = _rank(wide, truth)
         self._n_samples += len(rows)
         self._top5 += int(np.count_nonzero(rank < TOP_K))
@@ -222,9 +250,9 @@ class ScoreSum:
         self._keep_mistakes(other._mistakes)
         self._answers += other._answers
 
-    def last(self) -> Answers | None:
-        """Return the answers of the last batch with a sample not ignored; None before."""
-        return self._answers[-1] if self._answers else None
+    def last(self) -> Answers:
+        """Return the answers of the last batch, without ignored samples."""
+        return self._answers[-1]
 
     def result(self) -> Scores:
         """Return the scores of everything added so far.

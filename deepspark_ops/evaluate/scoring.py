@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from caffe_import.net.layer_registry import Shape
 from deepspark_ops.evaluate.per_sample.each_batch import EachBatch
-from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.samples import Batch, SampleDigest, Samples
+from deepspark_ops.evaluate.scores import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.tasks.answers import require_target, targets_of
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed

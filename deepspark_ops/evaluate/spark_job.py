@@ -7,6 +7,7 @@ matter. Run by spark-submit with the config's path, or by ``python -m deepspark_
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,10 +24,11 @@ from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.driver_files.task_files import files_for_tasks
 from deepspark_ops.evaluate.found_weights import find_weights
-from deepspark_ops.evaluate.part_scores import PartConfig, Scored, part_bounds, score_part
+from deepspark_ops.evaluate.part_scores import PartConfig, Scored, score_part
 from deepspark_ops.evaluate.scoring import Answer
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
+from deepspark_ops.processes.batch_passes import part_ranges
 from deepspark_ops.processes.spark_context import open_context
 from deepspark_ops.processes.spark_failure import job_error
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
@@ -73,12 +75,9 @@ def score_on(
         DataError: What a task found wrong with the samples or the net.
         DeepSparkError: A task died in a way that another try may cure.
     """
-    bounds = part_bounds(
-        trained.samples.n_samples,
-        batch_size=trained.samples.batch_size,
-        n_at_once=context.defaultParallelism,
-        most=config.task_samples,
-    )
+    unit = trained.samples.batch_size
+    most = math.ceil(config.task_samples / unit) * unit
+    bounds = part_ranges(trained.samples.n_samples, n_slots=context.defaultParallelism, most=most, unit=unit)
     _log.info(
         "%s samples are scored by Spark with master=%s in %s tasks",
         f"{trained.samples.n_samples:,}", context.master, f"{len(bounds):,}",

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from caffe_import.extras import require
-from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import parse_answers_config
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
 _log = logging.getLogger(__name__)
@@ -21,11 +20,7 @@ def main(config_path: Path) -> None:
     # This import is late: ``require`` reports a missing package in one message.
     from deepspark_ops.predict.answers import write_answers
 
-    config: BundleInputConfig = parse_config(FeaturesConfig if "blobs" in values else PredictConfig, values)
-    summary = write_answers(config, on_step=_log.info)
-    for text in summary.warnings():
-        _log.warning("%s", text)
-    _log.info("%s", summary.text())
+    write_answers(parse_answers_config(values), on_step=_log.info).log_to(_log)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Without pyspark. A task gets the config and the numbers of the part, which are s
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from deepspark_ops.config.base import parse_config
-from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import BundleInputConfig, parse_answers_config
 from deepspark_ops.driver_files.task_files import TaskFiles
 from deepspark_ops.export.manifest import parse_manifest
 from deepspark_ops.predict.columns import answer_columns, output_schema
@@ -36,42 +34,14 @@ class PartConfig:
     """The config of a task, in a form that Spark sends.
 
     Attributes:
-        kind: ``predict`` or ``features``.
-        text: The config, JSON.
+        text: The config of predict or features, JSON.
         threads: Threads of TensorFlow in a task.
         files: The driver's files; their output takes the rows, unless the rows go into a table of the catalog.
     """
 
-    kind: str
     text: str
     threads: int
     files: TaskFiles
-
-    @classmethod
-    def of(cls, config: BundleInputConfig, *, threads: int, files: TaskFiles) -> PartConfig:
-        """Return the config of a task."""
-        kind = "features" if isinstance(config, FeaturesConfig) else "predict"
-        return cls(kind, config.model_dump_json(), threads, files)
-
-
-def part_ranges(n_records: int, *, n_slots: int, most: int, unit: int = 1) -> list[tuple[int, int]]:
-    """Return (first number, number behind the last) of each part.
-
-    The number of parts is at least the number of slots; more parts bound the records of a part.
-
-    Args:
-        n_records: At least one.
-        n_slots: Number of tasks that run at a time.
-        most: Bound on the records of a part, rounded up to whole units.
-        unit: Number of records that are computed together.
-
-    Example:
-        >>> part_ranges(10, n_slots=2, most=4), part_ranges(2, n_slots=8, most=100)
-        ([(0, 4), (4, 8), (8, 10)], [(0, 1), (1, 2)])
-    """
-    size = math.ceil(n_records / min(n_records, max(n_slots, math.ceil(n_records / most))))
-    size = math.ceil(size / unit) * unit
-    return [(start, min(start + size, n_records)) for start in range(0, n_records, size)]
 
 
 Opened = tuple[BundleInputConfig, BundleForm, pa.Schema, Answer, int]
@@ -93,8 +63,7 @@ def _loaded(part: PartConfig) -> Opened:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from deepspark_ops.predict.answers import open_answer  # TensorFlow, on a worker alone
 
-    model = FeaturesConfig if part.kind == "features" else PredictConfig
-    config: BundleInputConfig = parse_config(model, json.loads(part.text))
+    config = parse_answers_config(json.loads(part.text))
     root = config.root_folder
     config = config.model_copy(
         update={

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from caffe_import.extras import require
-from deepspark_ops.config.base import parse_config, with_paths_from
-from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig, catalog_table
+from deepspark_ops.config.base import with_paths_from
+from deepspark_ops.config.commands.predict import BundleInputConfig, catalog_table, parse_answers_config
 from deepspark_ops.driver_files.task_files import TaskFiles, files_for_tasks
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.export.manifest import read_manifest
@@ -31,15 +32,10 @@ from deepspark_ops.predict.columns import output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.inputs.named_images import images_folder
 from deepspark_ops.predict.inputs.table_columns import choose_columns, with_chosen_features
-from deepspark_ops.predict.part_answers import (
-    PartConfig,
-    answer_numbers,
-    answer_rows,
-    part_ranges,
-    write_part,
-)
+from deepspark_ops.predict.part_answers import PartConfig, answer_numbers, answer_rows, write_part
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config
 from deepspark_ops.predict.stream import AnswerCount, Summary
+from deepspark_ops.processes.batch_passes import part_ranges
 from deepspark_ops.processes.spark_context import arrow_schema, open_context
 from deepspark_ops.processes.spark_failure import job_error
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
@@ -72,12 +68,7 @@ class _Counts(AccumulatorParam[Counts]):  # type: ignore[misc]
 def main(config_path: Path) -> None:
     """Answer as the config file says and log the result; a config with blobs is a config of features."""
     require("tensorflow", "pyarrow", part="deepspark predict")
-    values = read_config_file(config_path)
-    config: BundleInputConfig = parse_config(FeaturesConfig if "blobs" in values else PredictConfig, values)
-    summary = run_on_spark(config)
-    for text in summary.warnings():
-        _log.warning("%s", text)
-    _log.info("%s", summary.text())
+    run_on_spark(parse_answers_config(read_config_file(config_path))).log_to(_log)
 
 
 def run_on_spark(config: BundleInputConfig) -> Summary:
@@ -119,7 +110,7 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
         _temporary_output(config) as temporary,
         _files_for_tasks(session.sparkContext.master, config, temporary) as files,
     ):
-        part = PartConfig.of(config, threads=config.threads or task_cpus, files=files)
+        part = PartConfig(config.model_dump_json(), config.threads or task_cpus, files)
         table = catalog_table(config.input)
         if table is not None:
             frame, answer = _table_answers(session, config, form, table, part, counts)
@@ -217,7 +208,7 @@ def _table_answers(
     if columns.id is None and columns.image is None:
         msg = f"input={config.input}: rows of a Spark table have no numbers; name what tells them apart with id_column"
         raise ConfigError(msg)
-    part = PartConfig.of(with_chosen_features(config, columns), threads=part.threads, files=part.files)
+    part = replace(part, text=with_chosen_features(config, columns).model_dump_json())
 
     def answered(batches: Iterable[Any]) -> Iterator[Any]:
         count = AnswerCount()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,13 +100,19 @@ class Summary:
 
     def warnings(self) -> list[str]:
         """Return a text for each remark, with the number of inputs, and a text about inputs without an answer."""
-        remarks = [f"{count:,} of {self.n_records:,} inputs: {remark}" for remark, count in self.remarks.items()]
-        return [*remarks, *([self.errors_text()] if self.n_errors else [])]
+        of = f"of {self.n_records:,} inputs"
+        texts = [f"{count:,} {of}: {remark}" for remark, count in self.remarks.items()]
+        if self.n_errors:
+            texts.append(
+                f"{self.n_errors:,} {of} cannot be used; column error of their rows says why\n{self._errors()}"
+            )
+        return texts
 
-    def errors_text(self) -> str:
-        """Return the number of inputs that could not be used, and the first errors."""
-        counts = f"{self.n_errors:,} of {self.n_records:,} inputs cannot be used"
-        return f"{counts}; column error of their rows says why\n{self._error_lines()}"
+    def log_to(self, log: logging.Logger) -> None:
+        """Log the warnings and the result."""
+        for text in self.warnings():
+            log.warning("%s", text)
+        log.info("%s", self.text())
 
     def require_answer(self) -> None:
         """Refuse inputs without a single answer.
@@ -114,10 +121,10 @@ class Summary:
             DataError: No input can be used.
         """
         if self.n_errors == self.n_records:
-            msg = f"no input can be used ({self.n_errors:,} of {self.n_records:,} failed):\n{self._error_lines()}"
+            msg = f"no input can be used ({self.n_errors:,} of {self.n_records:,} failed):\n{self._errors()}"
             raise DataError(msg)
 
-    def _error_lines(self) -> str:
+    def _errors(self) -> str:
         more = self.n_errors - len(self.first_errors)
         lines = [*self.first_errors, *([f"and {more:,} more"] if more else [])]
         return "\n".join(f"  {line}" for line in lines)

@@ -29,9 +29,9 @@ from deepspark_ops.evaluate.saliency.maps import (
     gradient_times_input,
     occluded,
     occlusion_map,
+    overlay,
     squares_on,
 )
-from deepspark_ops.evaluate.saliency.overlay import overlay
 from deepspark_ops.evaluate.trained_net import load_params
 from deepspark_ops.export.deploy_net import build_deploy
 from deepspark_ops.export.input_steps import options_from_words

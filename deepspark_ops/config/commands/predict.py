@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,7 @@ from deepspark_ops.config.base import (
     StageConfig,
     StagingFolder,
     StagingSize,
+    parse_config,
 )
 from deepspark_ops.config.evaluate import SplitChoice
 from deepspark_ops.config.ingest import TABLE_MARK
@@ -187,6 +188,11 @@ class FeaturesConfig(BundleInputConfig):
     def blob_names(self) -> tuple[str, ...]:
         """The blobs, each once."""
         return names_of(self.blobs)
+
+
+def parse_answers_config(values: dict[str, Any]) -> BundleInputConfig:
+    """Return a config of predict, or of features if it names blobs; for errors see ``parse_config``."""
+    return parse_config(FeaturesConfig, values) if "blobs" in values else parse_config(PredictConfig, values)
 
 
 def catalog_table(path: DataPath) -> str | None:

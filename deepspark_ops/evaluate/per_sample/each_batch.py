@@ -11,9 +11,9 @@ from pathlib import Path
 
 from deepspark_ops.evaluate.per_sample.properties import property_values
 from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME, row_files
-from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.samples import Samples
+from deepspark_ops.evaluate.scores import ScoredBatch
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.stores.store_path import DataPath
 

@@ -11,7 +11,7 @@ result alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 
 from caffe_import.file_access.regular_file import regular_path
 from deepspark_ops.config.shared_options.task import TaskName
-from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
-from deepspark_ops.evaluate.scores import SampleLosses
+from deepspark_ops.evaluate.scores import Answers, SampleLosses, ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.task_sum import rows_of
 from deepspark_ops.shards.files.parquet_output import ParquetOutput, parquet_output, vectors
@@ -94,20 +93,19 @@ def task_fields(chosen: ChosenTask, *, has_scores: bool) -> list[pa.Field]:
         chosen: The result.
         has_scores: Whether a classification has its ``scores``.
     """
-    if chosen.task == "classification":
-        names = {"label": pa.int32(), "predicted": pa.int32(), "rank": pa.int32()}
-        names |= {"probability": pa.float32(), "label_probability": pa.float32()}
-        return [pa.field(*name_and_type) for name_and_type in names.items()] + (
-            [pa.field("scores", _NUMBERS)] if has_scores else []
-        )
     if chosen.task == "embedding" and len(chosen.outputs) == 1:
         return [pa.field("class", pa.int64()), pa.field("vector", _NUMBERS)]
     if chosen.task == "regression" and chosen.n_values > MAX_NUMBERS:
         return []
-    return [pa.field(*name_and_type) for name_and_type in _FIELDS[chosen.task].items()]
+    fields = [pa.field(*name_and_type) for name_and_type in _FIELDS[chosen.task].items()]
+    return [*fields, pa.field("scores", _NUMBERS)] if chosen.task == "classification" and has_scores else fields
 
 
 _FIELDS: Final[Mapping[TaskName, Mapping[str, pa.DataType]]] = {
+    "classification": {
+        **dict.fromkeys(("label", "predicted", "rank"), pa.int32()),
+        **dict.fromkeys(("probability", "label_probability"), pa.float32()),
+    },
     "multi_label": {"labels": pa.list_(pa.int32()), "probabilities": _NUMBERS},
     "regression": {"true": _NUMBERS, "predicted": _NUMBERS},
     "embedding": {"is_same": pa.bool_(), "distance": pa.float32()},
@@ -116,50 +114,42 @@ _FIELDS: Final[Mapping[TaskName, Mapping[str, pa.DataType]]] = {
 }
 
 
-def _classification(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
-    shares, n = result.answers[0], len(result.answers[0])
-    at = losses.index - start
-    answer_columns = {name: _spread(getattr(losses, name), at, n) for name in ("label", "predicted", "rank")}
-    predicted, label = getattr(losses, "predicted"), getattr(losses, "label")  # noqa: B009 - of Answers
-    return {
-        **answer_columns,
-        "probability": _spread(shares[at, predicted].astype(np.float32), at, n),
-        "label_probability": _spread(shares[at, label].astype(np.float32), at, n),
-        "scores": vectors(shares.astype(np.float32)),
+def _task_columns(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
+    """Return the values of ``task_fields``; ``losses`` are those of these samples that count."""
+    answers, targets, n = result.answers, result.targets, len(result.targets)
+    if isinstance(losses, Answers):
+        return _class_columns(answers[0], losses, start)
+    if chosen.task == "segmentation":
+        return _pixel_columns(chosen, targets.reshape(n, -1).astype(np.int64), losses, start)
+    if chosen.task == "reconstruction":
+        return {"mae": np.abs(rows_of(answers[0]) - rows_of(targets)).mean(axis=1)}
+    if len(answers) == 2:
+        first, second = map(rows_of, answers)
+        distance = np.sqrt(((first - second) ** 2).sum(axis=1)).astype(np.float32)
+        return {"is_same": targets.reshape(n) == 1, "distance": distance}
+    numbers = vectors(rows_of(answers[0]).astype(np.float32))
+    if chosen.task == "embedding":
+        return {"class": targets.reshape(n).astype(np.int64), "vector": numbers}
+    if chosen.task == "multi_label":
+        return {"labels": vectors(rows_of(targets).astype(np.int32)), "probabilities": numbers}
+    return {"true": vectors(rows_of(targets).astype(np.float32)), "predicted": numbers}
+
+
+def _class_columns(shares: Array, answers: Answers, start: int) -> Columns:
+    at, n = answers.index - start, len(shares)
+    columns = {
+        "label": answers.label,
+        "predicted": answers.predicted,
+        "rank": answers.rank,
+        "probability": shares[at, answers.predicted].astype(np.float32),
+        "label_probability": shares[at, answers.label].astype(np.float32),
+    }
+    return {name: _spread(values, at, n) for name, values in columns.items()} | {
+        "scores": vectors(shares.astype(np.float32))
     }
 
 
-def _multi_label(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
-    return {
-        "labels": vectors(rows_of(result.targets).astype(np.int32)),
-        "probabilities": vectors(rows_of(result.answers[0]).astype(np.float32)),
-    }
-
-
-def _regression(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
-    return {
-        "true": vectors(rows_of(result.targets).astype(np.float32)),
-        "predicted": vectors(rows_of(result.answers[0]).astype(np.float32)),
-    }
-
-
-def _embedding(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
-    if len(result.answers) == 1:
-        return {
-            "class": result.targets.reshape(len(result.targets)).astype(np.int64),
-            "vector": vectors(rows_of(result.answers[0]).astype(np.float32)),
-        }
-    first, second = (rows_of(answer) for answer in result.answers)
-    distance = np.sqrt(((first - second) ** 2).sum(axis=1)).astype(np.float32)
-    return {"is_same": result.targets.reshape(len(result.targets)) == 1, "distance": distance}
-
-
-def _reconstruction(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
-    return {"mae": np.abs(rows_of(result.answers[0]) - rows_of(result.targets)).mean(axis=1)}
-
-
-def _segmentation(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses, start: int) -> Columns:
-    labels = result.targets.reshape(len(result.targets), -1).astype(np.int64)
+def _pixel_columns(chosen: ChosenTask, labels: Array, losses: SampleLosses, start: int) -> Columns:
     counted = np.ones(labels.shape, np.bool_) if chosen.ignore_label is None else labels != chosen.ignore_label
     pixels = counted.sum(axis=1)
     wrong = np.zeros(len(labels))
@@ -173,16 +163,6 @@ def _segmentation(chosen: ChosenTask, result: ScoredResult, losses: SampleLosses
         "right": np.rint(pixels * (1.0 - wrong)).astype(np.int64),
         "true_pixels": vectors(np.array(of_class, np.int32)),
     }
-
-
-_COLUMNS: Final[Mapping[TaskName, Callable[[ChosenTask, ScoredResult, SampleLosses, int], Columns]]] = {
-    "classification": _classification,
-    "multi_label": _multi_label,
-    "regression": _regression,
-    "embedding": _embedding,
-    "reconstruction": _reconstruction,
-    "segmentation": _segmentation,
-}
 
 
 def _spread(values: Array, at: Array, n: int) -> pa.Array:
@@ -213,7 +193,7 @@ class SampleRows:
         }
         for (prefix, chosen), result in zip(self._tasks, scored.results, strict=True):
             counted = _of_batch(result.losses, start, n)
-            task_values = _COLUMNS[chosen.task](chosen, result, counted, start)
+            task_values = _task_columns(chosen, result, counted, start)
             result_columns = {"loss": _spread(counted.loss, counted.index - start, n), **task_values}
             columns |= {f"{prefix}{name}": values for name, values in result_columns.items()}
         self._output.add({name: values for name, values in columns.items() if name in self._names})
@@ -230,8 +210,6 @@ def join_rows(path: Path, parts: Sequence[Path], weights_digest: str) -> None:
                     output.write(file.read_row_group(group))
 
 
-def _of_batch(losses: SampleLosses | None, start: int, n: int) -> Any:
-    if losses is None:
-        return SampleLosses(np.zeros(0, np.int64), np.zeros(0))
+def _of_batch(losses: SampleLosses, start: int, n: int) -> Any:
     inside = (losses.index >= start) & (losses.index < start + n)
     return type(losses)(**{name: values[inside] for name, values in vars(losses).items()})

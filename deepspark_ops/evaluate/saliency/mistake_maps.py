@@ -19,9 +19,9 @@ from deepspark_ops.evaluate.saliency.maps import (
     gradient_times_input,
     occluded,
     occlusion_map,
+    overlay,
     squares_on,
 )
-from deepspark_ops.evaluate.saliency.overlay import overlay
 from deepspark_ops.evaluate.scores import Mistake
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.tasks.choice import ChosenTask

@@ -1,4 +1,4 @@
-"""Report sections of each task."""
+"""Report sections of each task, and of slices of the samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deepspark_ops.evaluate.task_pages.examples import MOST_SHOWN, Example
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Shown, Table, TaskPage, Tile, shown
 from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, MOST_OUTPUTS, PAIR_WORDS, bar_links, class_id
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
-from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, SliceReport
 from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
 from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionMetrics
 from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
@@ -35,6 +35,8 @@ Examples = Mapping[int, Example]
 Links = Mapping[str, str]
 """Id of a group of samples -> address."""
 MAX_CONFUSED: Final = 30
+MAX_SLICES: Final = 100
+"""Values of a property in a table; ``metrics.json`` has all."""
 _NOTES: Final[Mapping[str, str]] = {
     "rmse": "root of the mean squared residual",
     "mae": "mean distance of prediction and truth",
@@ -348,3 +350,28 @@ _PAGES: Final[Mapping[TaskName, Callable[[MetricsReport, Examples, Links], TaskP
     "embedding": _embedding,
     "segmentation": _segmentation,
 }
+
+
+def slice_sections(metrics: MetricsReport) -> Sequence[Section]:
+    """Return a section for each property and each result of the net; empty without slices."""
+    return [
+        _slice_section(column, [report for report in result.slices if report.column == column], of)
+        for at, result in enumerate(metrics.results())
+        for of in (f", {result.scored.score_blob}" if at else "",)
+        for column in dict.fromkeys(report.column for report in result.slices)
+    ]
+
+
+def _slice_section(column: str, slices: Sequence[SliceReport], of: str) -> Section:
+    sign = 1 if slices[0].main.higher_is_better else -1
+    order = sorted(slices, key=lambda report: (sign * report.main.value, report.value))
+    names = list(dict.fromkeys((row.name, row.label) for report in slices for row in report.rows))
+    rows = []
+    for report in order[:MAX_SLICES]:
+        texts = {row.name: row.text() for row in report.rows}
+        rows.append((report.value, *(texts.get(name, "\u2013") for name, _ in names), grouped(report.n_samples)))
+    left_out = f", {MAX_SLICES} of {grouped(len(slices))}" if len(slices) > MAX_SLICES else ""
+    lead = f"The figures of the samples with each {column}, the worst first{left_out}."
+    return Section(
+        f"By {column}{of}", lead, table=Table((column.capitalize(), *(label for _, label in names), "Samples"), rows)
+    )

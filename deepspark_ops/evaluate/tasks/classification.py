@@ -134,8 +134,8 @@ class ClassificationTask(TaskSum):
         n_wrong = scores.n_samples - int(scores.confusion.correct.sum())
         return f"top-1 {share_text(scores.top1)}, loss {scores.loss:.4f}, {n_wrong:,} mistakes"
 
-    def last(self) -> Answers | None:
-        """Return the answers of the last batch with a sample not ignored; None before."""
+    def last(self) -> Answers:
+        """Return the answers of the last batch, without ignored samples."""
         return self._sum.last()
 
     def samples(self) -> Answers:

@@ -95,9 +95,9 @@ class TaskSum(ABC):
         """Return each sample's own error, in the order of the samples."""
         return joined(SampleLosses, self._losses)
 
-    def last(self) -> SampleLosses | None:
-        """Return the errors of the last batch with a sample not ignored; None before."""
-        return self._losses[-1] if self._losses else None
+    def last(self) -> SampleLosses:
+        """Return the errors of the last batch, without ignored samples."""
+        return self._losses[-1]
 
     def _keep_losses(self, losses: npt.NDArray[np.floating], start: int, counted: Array | None = None) -> None:
         index = start + np.arange(len(losses), dtype=np.int64)

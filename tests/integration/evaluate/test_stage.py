@@ -18,8 +18,8 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import read_metrics
+from deepspark_ops.evaluate.saliency.maps import overlay
 from deepspark_ops.evaluate.saliency.mistake_maps import mistake_maps
-from deepspark_ops.evaluate.saliency.overlay import overlay
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
 from deepspark_ops.evaluate.tf_predict import compile_answers

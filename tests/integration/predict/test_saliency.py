@@ -12,7 +12,7 @@ from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.config.convert import ConvertConfig
-from deepspark_ops.evaluate.saliency.overlay import overlay
+from deepspark_ops.evaluate.saliency.maps import overlay
 from deepspark_ops.export.manifest import OutputBlob, read_manifest
 from deepspark_ops.serve.app import make_app
 from deepspark_ops.serve.guard import Limits

@@ -37,9 +37,9 @@ def test_progress_and_summary(tmp_path):
     assert messages == ["answered 6/12 inputs, 2/s"]
     summary = progress.summary(tmp_path)
     assert summary.text() == f"output={tmp_path} rows=6 errors=2 rows_per_s=1"
-    assert summary.errors_text() == (
+    assert summary.warnings() == [
         "2 of 6 inputs cannot be used; column error of their rows says why\n  b: damaged\n  b: damaged"
-    )
+    ]
 
 
 def test_inputs_without_any_answer_are_refused(tmp_path):

@@ -2,10 +2,11 @@
 
 import threading
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 
-from deepspark_ops.processes.batch_passes import MOST_PASS_BYTES, BatchPasses, passes_at_once
+from deepspark_ops.processes.batch_passes import MOST_PASS_BYTES, BatchPasses, part_ranges, passes_at_once
 
 LIMIT_S = 20.0
 
@@ -55,3 +56,18 @@ def test_a_state_goes_from_batch_to_batch_and_from_call_to_call() -> None:
     passes = BatchPasses(run, {"total": 100}, n_at_once=2)
     assert [result.value for result in passes.results([1, 2, 3])] == [101, 103, 106]
     assert [result.value for result in passes.results([10, 20])] == [116, 136]
+
+
+def test_parts_hold_every_sample_once_and_begin_with_a_unit() -> None:
+    options = product((1, 7, 9, 10, 11, 53, 55, 100, 1_001, 10_001), (1, 7, 10, 100), (1, 2, 7, 16), (1, 5, 20, 5_000))
+    for n, unit, n_slots, most in options:
+        ranges = part_ranges(n, n_slots=n_slots, most=most, unit=unit)
+        where = f"n={n}, unit={unit}, n_slots={n_slots}, most={most}"
+        assert [at for start, stop in ranges for at in range(start, stop)] == list(range(n)), where
+        assert all(start % unit == 0 for start, _ in ranges), where
+        assert all(0 < stop - start < most + unit for start, stop in ranges), where
+        n_units = -(-n // unit)
+        assert len(ranges) >= min(n_slots, n_units) // 2, where  # whole units do not always divide evenly
+    assert part_ranges(7, n_slots=7, most=1, unit=1) == [(at, at + 1) for at in range(7)]
+    assert part_ranges(53, n_slots=4, most=5_000, unit=10) == [(0, 20), (20, 40), (40, 53)]
+    assert part_ranges(53, n_slots=1, most=15, unit=10) == [(0, 20), (20, 40), (40, 53)]

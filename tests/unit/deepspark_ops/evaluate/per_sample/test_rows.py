@@ -7,7 +7,7 @@ import pytest
 
 from deepspark_ops.config.shared_options.task import TASK_NAMES
 from deepspark_ops.evaluate.per_sample.rows import SampleRows, join_rows, result_prefixes, rows_schema
-from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
+from deepspark_ops.evaluate.scores import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.tasks.registry import sum_of
 from deepspark_ops.shards.files.parquet_output import parquet_output
 from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, task_answers
@@ -67,7 +67,7 @@ def compare_row(task, row, values, target):
 def test_samples_that_do_not_count_have_rows_without_an_error(tmp_path):
     chosen, values, targets = task_answers("classification")
     chosen = type(chosen)(**{**vars(chosen), "ignore_label": 2})
-    targets[7:14] = 2  # a whole batch
+    targets[:14] = 2  # two batches, the first of all among them
     write_scored_rows(tmp_path / "rows", chosen, values, targets, range(N), has_scores=True)
     rows = pq.read_table(tmp_path / "rows").to_pylist()
     for row, label, shares in zip(rows, targets, values[0], strict=True):
