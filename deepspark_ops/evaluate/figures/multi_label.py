@@ -19,6 +19,7 @@ from deepspark_ops.evaluate.figures.ranking import Ranked, Ranking, RankingSum, 
 from deepspark_ops.evaluate.figures.threshold_counts import MOST_EXACT
 
 THRESHOLD = 0.5
+"""Above it a label counts as answered."""
 
 
 @dataclass(frozen=True)
@@ -105,32 +106,17 @@ class MultiLabelSum:
         (0.5, 0.25, 0.5)
     """
 
-    def __init__(
-        self,
-        n_labels: int,
-        *,
-        threshold: float = THRESHOLD,
-        ignore_label: int | None = None,
-        most_exact: int = MOST_EXACT,
-    ) -> None:
-        """Start at nothing.
-
-        Args:
-            n_labels: Labels of a sample.
-            threshold: Above which a label counts as answered.
-            ignore_label: Value of a label that does not count (Caffe's ``ignore_label``).
-            most_exact: As ``ThresholdSum`` takes it.
-        """
+    def __init__(self, n_labels: int, *, ignore_label: int | None = None) -> None:
+        """Start at nothing; a label of the value ``ignore_label`` (Caffe's) does not count."""
         self._n_labels = n_labels
-        self._threshold = threshold
         self._ignore_label = ignore_label
         self._n_samples = 0
         self._n_ignored = 0
         self._n_all_right = 0
         self._counts = np.zeros((n_labels, 2, 2), np.int64)  # label, true, answered
         # A label each: with ignored pairs, the labels have different samples.
-        self._rankings = [RankingSum(1, most_exact=max(1, most_exact // n_labels)) for _ in range(n_labels)]
-        self._pooled = RankingSum(1, most_exact=most_exact)
+        self._rankings = [RankingSum(1, most_exact=max(1, MOST_EXACT // n_labels)) for _ in range(n_labels)]
+        self._pooled = RankingSum(1)
         self._calibration = CalibrationSum()
 
     def add(self, probabilities: npt.NDArray[np.floating], labels: npt.NDArray[np.generic], *, start: int = 0) -> None:
@@ -154,7 +140,7 @@ class MultiLabelSum:
         counted = ~ignored
         truth = labels == 1
         wide = np.asarray(probabilities, np.float64)
-        answered = wide > self._threshold
+        answered = wide > THRESHOLD
         for at, ranking in enumerate(self._rankings):
             rows = counted[:, at]
             ranking.add(wide[rows, at : at + 1], truth[rows, at : at + 1], start=start)
@@ -197,7 +183,7 @@ class MultiLabelSum:
         return MultiLabel(
             n_samples=self._n_samples,
             n_ignored=self._n_ignored,
-            threshold=self._threshold,
+            threshold=THRESHOLD,
             subset_accuracy=self._n_all_right / self._n_samples,
             hamming_loss=(micro.false_positives + micro.false_negatives) / n_pairs,
             labels=tuple(

@@ -1,7 +1,7 @@
 """Difference between a net's reconstruction and the input: MSE, MAE and PSNR, sample by sample.
 
-PSNR = 10 log10(peak^2 / MSE) in dB. ``peak`` is the range of possible values of a picture (ITU-T J.340, section 5), or
-the range of the observed values if the caller does not know the possible values.
+PSNR = 10 log10(peak^2 / MSE) in dB. ``peak`` is the range of the observed values, in place of the range of possible
+values of a picture (ITU-T J.340, section 5), which a net's input does not tell.
 """
 
 from __future__ import annotations
@@ -55,20 +55,14 @@ class ReconstructionSum:
     """Sums over batches. Not thread-safe.
 
     Example:
-        >>> total = ReconstructionSum(peak=1.0)
-        >>> total.add(np.array([[0.5, 0.5]]), np.array([[0.4, 0.6]]))
+        >>> total = ReconstructionSum()
+        >>> total.add(np.array([[0.1, 0.9]]), np.array([[0.0, 1.0]]))
         >>> round(total.result().psnr, 6)
         20.0
     """
 
-    def __init__(self, *, peak: float | None = None, shown: int = 0) -> None:
-        """Start at nothing.
-
-        Args:
-            peak: Distance of the least and the largest value that a sample can hold; None: of those that come.
-            shown: How many worst and how many best samples to keep.
-        """
-        self._peak = peak
+    def __init__(self, *, shown: int = 0) -> None:
+        """Start at nothing; ``shown``: how many worst and how many best samples to keep."""
         self._n_samples = 0
         self._n_perfect = 0
         self._low, self._high = math.inf, -math.inf
@@ -130,7 +124,7 @@ class ReconstructionSum:
             msg = "no sample to give back"
             raise DataError(msg)
         squared, absolute, logarithms = self._sums.exact()
-        peak = self._peak if self._peak is not None else self._high - self._low
+        peak = self._high - self._low
         imperfect = n - self._n_perfect
         has_psnr = peak > 0 and imperfect > 0
         return Reconstruction(

@@ -144,11 +144,7 @@ class RegressionSum:
         """
         self._n_outputs = n_outputs
         self._n_samples = 0
-        self._absolute = ExactSums(n_outputs)
-        self._residual = ExactSums(n_outputs)
-        self._squared = ExactSums(n_outputs)
-        self._true = ExactSums(n_outputs)
-        self._true_squared = ExactSums(n_outputs)
+        self._sums = tuple(ExactSums(n_outputs) for _ in range(5))  # of what ``add`` adds
         n_drawn = min(n_outputs, MAX_HISTOGRAMS)
         self._histograms = [HistogramSum(most=_HISTOGRAM_BOXES) for _ in range(n_drawn)]
         self._densities = [HistogramSum(2, most=_DENSITY_BOXES) for _ in range(n_drawn)]
@@ -171,11 +167,9 @@ class RegressionSum:
         refuse_not_finite(truth, "the true value", "correct the data", start)
         residual = prediction - truth
         self._n_samples += len(residual)
-        self._absolute.add(np.abs(residual))
-        self._residual.add(residual)
-        self._squared.add(residual * residual)
-        self._true.add(truth)
-        self._true_squared.add(truth * truth)
+        addends = (np.abs(residual), residual, residual * residual, truth, truth * truth)
+        for total, values in zip(self._sums, addends, strict=True):
+            total.add(values)
         for at, (histogram, density) in enumerate(zip(self._histograms, self._densities, strict=True)):
             histogram.add(residual[:, at : at + 1])
             density.add(np.stack([prediction[:, at], truth[:, at]], axis=1))
@@ -184,18 +178,12 @@ class RegressionSum:
     def merge(self, other: RegressionSum) -> None:
         """Add the counts of another sum with the same options."""
         self._n_samples += other._n_samples
-        for mine, other_sum in (
-            (self._absolute, other._absolute),
-            (self._residual, other._residual),
-            (self._squared, other._squared),
-            (self._true, other._true),
-            (self._true_squared, other._true_squared),
-        ):
-            mine.merge(other_sum)
-        for extremes, further in zip(
+        for total, other_total in zip(self._sums, other._sums, strict=True):
+            total.merge(other_total)
+        for mine, further in zip(
             [*self._histograms, *self._densities], [*other._histograms, *other._densities], strict=True
         ):
-            extremes.merge(further)
+            mine.merge(further)
         self._worst.merge(other._worst)
 
     def result(self, names: Sequence[str] = ()) -> Regression:
@@ -208,28 +196,23 @@ class RegressionSum:
         if not n:
             msg = "no sample to compare predictions with"
             raise DataError(msg)
-        squared = self._squared.exact()
-        r2 = [
-            _r2(squared[at], total, total_squared, n)
-            for at, (total, total_squared) in enumerate(
-                zip(self._true.exact(), self._true_squared.exact(), strict=True)
-            )
-        ]
+        absolute, residual, squared, true, true_squared = (total.exact() for total in self._sums)
+        r2 = [_r2(*sums, n) for sums in zip(squared, true, true_squared, strict=True)]
         everything = n * self._n_outputs
         return Regression(
             n_samples=n,
-            mae=float(sum(self._absolute.exact()) / everything),
+            mae=float(sum(absolute) / everything),
             rmse=math.sqrt(sum(squared) / everything),
             r2=mean_of_numbers(r2),
-            bias=float(sum(self._residual.exact()) / everything),
+            bias=float(sum(residual) / everything),
             outputs=tuple(
                 OutputFigures(
                     name=names[at] if at < len(names) else str(at),
-                    mae=float(self._absolute.exact()[at] / n),
+                    mae=float(absolute[at] / n),
                     rmse=math.sqrt(squared[at] / n),
                     r2=r2[at],
-                    bias=float(self._residual.exact()[at] / n),
-                    mean_true=float(self._true.exact()[at] / n),
+                    bias=float(residual[at] / n),
+                    mean_true=float(true[at] / n),
                     residuals=shown_histogram(self._histograms[at]) if at < len(self._histograms) else None,
                     density=_shown_density(self._densities[at]) if at < len(self._densities) else None,
                 )
@@ -287,5 +270,5 @@ def shown_histogram(total: HistogramSum) -> ResidualHistogram:
 
 def _shown_density(total: HistogramSum) -> Density:
     histogram = total.result()
-    rows = tuple(tuple(int(count) for count in row) for row in histogram.counts)
-    return Density(low_true=histogram.low[1], low_predicted=histogram.low[0], width=histogram.width, counts=rows)
+    low_predicted, low_true = histogram.low
+    return Density(low_true, low_predicted, histogram.width, tuple(map(tuple, histogram.counts.tolist())))

@@ -152,20 +152,13 @@ class SegmentationSum:
         Raises:
             DataError: No pixel counted.
         """
-        pixels_of, predicted_of, correct_of = self._counts.tolist()
-        n_pixels = sum(pixels_of)
+        n_pixels, _, n_correct = self._counts.sum(axis=1).tolist()
         if not n_pixels:
             msg = f"no pixel to score: all are of ignore_label={self._ignore_label}"
             raise DataError(msg)
         classes = tuple(
-            _pixel_class(
-                at,
-                names[at] if at < len(names) else str(at),
-                pixels=pixels_of[at],
-                predicted=predicted_of[at],
-                correct=correct_of[at],
-            )
-            for at in range(self._n_classes)
+            _pixel_class(at, names[at] if at < len(names) else str(at), *counts)
+            for at, counts in enumerate(self._counts.T.tolist())
         )
         accuracies = [figures.accuracy for figures in classes if figures.accuracy is not None]
         ious = [figures.iou for figures in classes if figures.iou is not None]
@@ -173,7 +166,7 @@ class SegmentationSum:
             n_samples=self._n_samples,
             n_pixels=n_pixels,
             n_ignored=self._n_ignored,
-            pixel_accuracy=sum(correct_of) / n_pixels,
+            pixel_accuracy=n_correct / n_pixels,
             mean_accuracy=sum(accuracies) / len(accuracies),
             mean_iou=sum(ious) / len(ious),
             frequency_weighted_iou=sum(figures.pixels * figures.iou for figures in classes if figures.iou is not None)
@@ -184,7 +177,7 @@ class SegmentationSum:
         )
 
 
-def _pixel_class(label: int, name: str, *, pixels: int, predicted: int, correct: int) -> PixelClass:
+def _pixel_class(label: int, name: str, pixels: int, predicted: int, correct: int) -> PixelClass:
     union = pixels + predicted - correct
     return PixelClass(
         label=label,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from deepspark_ops.evaluate.figures.calibration import Calibration
 from deepspark_ops.evaluate.figures.confusion import ConfusedPair
 from deepspark_ops.evaluate.figures.ranking import Ranking
@@ -18,6 +20,7 @@ from deepspark_ops.evaluate.tasks.metrics_head import (
     ScoredOn,
     Speed,
     now_text,
+    share_figure,
     share_rows,
 )
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
@@ -152,6 +155,7 @@ def build_metrics(
 ) -> ClassificationMetrics:
     """Return the report of ``scores``; classes beyond ``class_names`` are named by number."""
     confusion = scores.confusion
+    counts = np.stack([confusion.support, confusion.predicted, confusion.correct])
     interval = accuracy_interval(scores.top1, scores.n_samples)
     return ClassificationMetrics(
         created=now_text(),
@@ -164,14 +168,17 @@ def build_metrics(
         top5=scores.top5,
         loss=scores.loss,
         classes=tuple(
-            _class_report(
-                label,
-                class_name(class_names, label),
-                support=int(confusion.support[label]),
-                predicted=int(confusion.predicted[label]),
-                correct=int(confusion.correct[label]),
+            ClassReport(
+                label=label,
+                name=class_name(class_names, label),
+                support=support,
+                predicted=predicted,
+                correct=correct,
+                accuracy=correct / support if support else None,
+                precision=correct / predicted if predicted else None,
+                f1=2 * correct / (support + predicted) if support + predicted else None,
             )
-            for label in range(len(confusion.support))
+            for label, (support, predicted, correct) in enumerate(counts.T.tolist())
         ),
         confusion=() if confusion.matrix is None else tuple(map(tuple, confusion.matrix.tolist())),
         confused=confusion.pairs,
@@ -185,9 +192,7 @@ def build_metrics(
 
 def accuracy_figure(top1: float, interval: tuple[float, float]) -> MainFigure:
     """Return what a classification is judged by."""
-    return MainFigure(
-        name="top1", label="Top-1 accuracy", value=top1, higher_is_better=True, is_share=True, interval=interval
-    )
+    return share_figure("top1", "Top-1 accuracy", top1, interval)
 
 
 def upgraded(old: dict[str, Any]) -> dict[str, Any]:
@@ -199,16 +204,3 @@ def upgraded(old: dict[str, Any]) -> dict[str, Any]:
     low, high = old["top1_interval"]
     main = accuracy_figure(old["top1"], (low, high)).model_dump()
     return {**old, "format_version": METRICS_VERSION, "task": "classification", "main": main}
-
-
-def _class_report(label: int, name: str, *, support: int, predicted: int, correct: int) -> ClassReport:
-    return ClassReport(
-        label=label,
-        name=name,
-        support=support,
-        predicted=predicted,
-        correct=correct,
-        accuracy=correct / support if support else None,
-        precision=correct / predicted if predicted else None,
-        f1=2 * correct / (support + predicted) if support + predicted else None,
-    )

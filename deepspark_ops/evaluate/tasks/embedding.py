@@ -19,7 +19,7 @@ from deepspark_ops.evaluate.figures.embedding import Neighbours, NeighbourSum, V
 from deepspark_ops.evaluate.figures.extremes import Extremes, NamedSample
 from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, share_rows
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MetricsReport, share_figure, share_rows
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
 
 DEFAULT_MARGIN: Final = 1.0
@@ -104,16 +104,11 @@ class EmbeddingTask(TaskSum):
     def metrics(self, head: ReportHead) -> EmbeddingMetrics:
         """Return the figures."""
         figures = self._sum.result()
+        accuracy = ("verification_accuracy", "Accuracy at best threshold", figures.best_accuracy)
         area = figures.ranked.roc_auc
         return EmbeddingMetrics(
             **self._common(head, n_samples=figures.n_pairs),
-            main=MainFigure(
-                name="roc_auc" if area is not None else "verification_accuracy",
-                label="ROC-AUC of pairs" if area is not None else "Accuracy at best threshold",
-                value=figures.best_accuracy if area is None else area,
-                higher_is_better=True,
-                is_share=True,
-            ),
+            main=share_figure(*accuracy if area is None else ("roc_auc", "ROC-AUC of pairs", area)),
             figures=figures,
             width=self.chosen.n_values,
             worst=self._worst.result(),
@@ -162,9 +157,7 @@ class NeighbourTask(TaskSum):
                 n_ignored=neighbours.n_alone,
                 loss=1.0 - neighbours.recall_at_1,
             ),
-            main=MainFigure(
-                name="recall_at_1", label=NEAREST, value=neighbours.recall_at_1, higher_is_better=True, is_share=True
-            ),
+            main=share_figure("recall_at_1", NEAREST, neighbours.recall_at_1),
             figures=None,
             width=self.chosen.n_values,
             neighbours=neighbours,

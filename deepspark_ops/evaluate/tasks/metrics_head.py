@@ -96,6 +96,11 @@ class MainFigure(FrozenModel):
         return self.value > other.value if self.higher_is_better else self.value < other.value
 
 
+def share_figure(name: str, label: str, value: float, interval: tuple[float, float] | None = None) -> MainFigure:
+    """Return a share to judge a net by: a larger share is better."""
+    return MainFigure(name=name, label=label, value=value, higher_is_better=True, is_share=True, interval=interval)
+
+
 def interval_text(figure: MainFigure, *, between: str = " to ") -> str:
     """Return the figure's interval for people, shares in percent without the sign; empty if the interval is unknown."""
     if figure.interval is None:

@@ -10,7 +10,7 @@ import numpy as np
 from deepspark_ops.evaluate.figures.multi_label import MultiLabel, MultiLabelSum
 from deepspark_ops.evaluate.scores import SMALLEST_PROBABILITY
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, share_rows
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MetricsReport, share_figure, share_rows
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum, rows_of
 
 
@@ -64,15 +64,9 @@ class MultiLabelTask(TaskSum):
     def metrics(self, head: ReportHead) -> MultiLabelMetrics:
         """Return the figures."""
         figures = self._sum.result(head.names)
-        precision = figures.ranking.macro_average_precision
+        precision = figures.ranking.macro_average_precision or 0.0  # None: no label is there in any sample
         return MultiLabelMetrics(
             **self._common(head, n_samples=figures.n_samples, n_ignored=figures.n_ignored),
-            main=MainFigure(
-                name="mean_average_precision",
-                label="Mean average precision",
-                value=0.0 if precision is None else precision,  # no label is there in any sample
-                higher_is_better=True,
-                is_share=True,
-            ),
+            main=share_figure("mean_average_precision", "Mean average precision", precision),
             figures=figures,
         )

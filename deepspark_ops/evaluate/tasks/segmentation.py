@@ -11,7 +11,7 @@ import numpy.typing as npt
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.segmentation import Segmentation, SegmentationSum
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport, share_rows
+from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MetricsReport, share_figure, share_rows
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
 
 
@@ -67,9 +67,7 @@ class SegmentationTask(TaskSum):
         figures = self._sum.result(head.names)
         return SegmentationMetrics(
             **self._common(head, n_samples=figures.n_samples, n_ignored=figures.n_ignored),
-            main=MainFigure(
-                name="mean_iou", label="Mean IoU", value=figures.mean_iou, higher_is_better=True, is_share=True
-            ),
+            main=share_figure("mean_iou", "Mean IoU", figures.mean_iou),
             figures=figures,
         )
 

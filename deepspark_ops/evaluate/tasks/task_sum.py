@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,13 +35,6 @@ class ReportHead:
     others: tuple[MetricsReport, ...] = ()
 
 
-class FigureSum(Protocol):
-    """Figures over batches, such as ``RegressionSum``."""
-
-    def merge(self, other: Any) -> None:
-        """Add the counts of another sum with the same options."""
-
-
 class TaskSum(ABC):
     """Sums a result of a net over batches. Not thread-safe.
 
@@ -53,7 +46,7 @@ class TaskSum(ABC):
 
     task: ClassVar[TaskName]
     figures: ClassVar[str]
-    _sum: FigureSum
+    _sum: Any  # figures over batches, such as ``RegressionSum``
 
     def __init__(self, chosen: ChosenTask, *, worst: int = 0) -> None:
         """Start at nothing; ``worst``: samples to keep for the report."""

@@ -55,13 +55,6 @@ def test_figures_are_those_of_the_definitions(ignore_label):
     )
 
 
-def test_threshold_is_where_it_is_told():
-    probabilities, labels = probabilities_and_labels(60, 2, 2)
-    result = sum_in_batches(MultiLabelSum(labels.shape[1], threshold=0.2), probabilities, labels).result()
-    assert result.hamming_loss == pytest.approx(np.mean((probabilities > 0.2) != (labels == 1)), abs=1e-12)
-    assert result.threshold == 0.2
-
-
 def test_batches_and_processes_do_not_matter():
     probabilities, labels = probabilities_and_labels(150, 3, 3, ignored=True)
     total = sum_in_batches(MultiLabelSum(labels.shape[1], ignore_label=-1), probabilities, labels, batch=150)
