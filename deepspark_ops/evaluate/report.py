@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -94,7 +94,7 @@ def render_report(
         grouped_samples=_grouped_samples(groups, pictures, sample_names or {}),
         curves=curves,
         duration=_duration(curves.seconds),
-        cards=_cards(curves),
+        cards=[*_cards(curves)],
         facts=_facts(metrics, settings),
     )
 
@@ -161,22 +161,32 @@ def _pairs(metrics: ClassificationMetrics, links: Mapping[str, str]) -> list[dic
     ]
 
 
-def _cards(curves: Curves) -> list[Card]:
-    return [
-        *(*_loss_cards(curves), *_evaluation_cards(curves), *_rate_cards(curves)),
-        *(*_time_cards(curves), *_worker_cards(curves), *_exchange_cards(curves)),
-    ]
+def _cards(curves: Curves) -> Iterator[Card]:
+    yield from _loss_cards(curves)
+    yield from _evaluation_cards(curves)
+    if curves.learning_rate:
+        yield _card("Learning rate", [Line("learning rate", curves.learning_rate, "line-2")], [])
+    if curves.time_shares:
+        names = {"compute_s": "computing", "data_s": "waiting for data", "exchange_s": "exchanging"}
+        shares = enumerate(curves.time_shares.items())
+        lines = [Line(names[name], points, f"line-{at}") for at, (name, points) in shares]
+        yield _card("Where the workers' time goes", lines, lines, is_share=True)
+    titles = {"images_per_s": "Images per second, each worker", "distance": "Distance of a worker from the center"}
+    for name in (name for name in titles if name in curves.workers):
+        lines = _worker_lines(curves.workers[name])
+        yield _card(titles[name], lines, _worker_legend(lines))
+    yield from _exchange_cards(curves)
 
 
-def _loss_cards(curves: Curves) -> list[Card]:
+def _loss_cards(curves: Curves) -> Iterator[Card]:
     if not curves.mean_loss:
-        return []
+        return
     lines = _worker_lines(curves.loss)
     mean = Line(f"mean of {curves.smoothing} reports", curves.mean_loss, "mean")
     if curves.smoothing == 1:
-        return [_card("Training loss", [replace(lines[0], style="line-0")], [], wants_log=True)]
-    legend = [*_worker_legend(lines), mean]
-    return [_card("Training loss", [*lines, mean], legend, wants_log=True)]
+        yield _card("Training loss", [replace(lines[0], style="line-0")], [], wants_log=True)
+    else:
+        yield _card("Training loss", [*lines, mean], [*_worker_legend(lines), mean], wants_log=True)
 
 
 def _worker_lines(points: Mapping[int, list[Point]]) -> list[Line]:
@@ -192,41 +202,21 @@ def _worker_legend(lines: Sequence[Line]) -> list[Line]:
     return list(lines) if len(lines) <= MAX_NAMED_WORKERS else [Line("workers", [], "line-0 thin")]
 
 
-def _evaluation_cards(curves: Curves) -> list[Card]:
+def _marked_lines(curves: Mapping[str, Sequence[Point]]) -> list[Line]:
+    return [
+        Line(name, points, f"line-{at % N_COLOURS}", has_marks=True) for at, (name, points) in enumerate(curves.items())
+    ]
+
+
+def _evaluation_cards(curves: Curves) -> Iterator[Card]:
     shares = {name: points for name, points in curves.evaluations.items() if "acc" in name.lower()}
     losses = {name: points for name, points in curves.evaluations.items() if name not in shares}
-    cards = []
     for title, chosen, is_share in (("Test accuracy", shares, True), ("Test loss", losses, False)):
-        lines = [
-            Line(name, points, f"line-{at % N_COLOURS}", has_marks=True)
-            for at, (name, points) in enumerate(chosen.items())
-        ]
-        if lines:
-            cards.append(_card(title, lines, lines, wants_log=not is_share, is_share=is_share))
-    return cards
+        if lines := _marked_lines(chosen):
+            yield _card(title, lines, lines, wants_log=not is_share, is_share=is_share)
 
 
-def _rate_cards(curves: Curves) -> list[Card]:
-    if not curves.learning_rate:
-        return []
-    return [_card("Learning rate", [Line("learning rate", curves.learning_rate, "line-2")], [])]
-
-
-def _time_cards(curves: Curves) -> list[Card]:
-    if not curves.time_shares:
-        return []
-    names = {"compute_s": "computing", "data_s": "waiting for data", "exchange_s": "exchanging"}
-    lines = [Line(names[name], points, f"line-{at}") for at, (name, points) in enumerate(curves.time_shares.items())]
-    return [_card("Where the workers' time goes", lines, lines, is_share=True)]
-
-
-def _worker_cards(curves: Curves) -> list[Card]:
-    titles = {"images_per_s": "Images per second, each worker", "distance": "Distance of a worker from the center"}
-    drawn = {name: _worker_lines(curves.workers[name]) for name in titles if name in curves.workers}
-    return [_card(titles[name], lines, _worker_legend(lines)) for name, lines in drawn.items()]
-
-
-def _exchange_cards(curves: Curves) -> list[Card]:
+def _exchange_cards(curves: Curves) -> Iterator[Card]:
     titles = {
         "exchanges_per_s": "Exchanges per second, all workers",
         "bytes_per_s": "Megabytes per second to and from the center",
@@ -236,10 +226,8 @@ def _exchange_cards(curves: Curves) -> list[Card]:
     chosen = {name: curves.exchange[name] for name in titles if len(curves.exchange.get(name, [])) > 1}
     if "bytes_per_s" in chosen:
         chosen["bytes_per_s"] = [(clock, value / 1e6) for clock, value in chosen["bytes_per_s"]]
-    return [
-        _card(titles[name], [Line(name, points, f"line-{at % N_COLOURS}", has_marks=True)], [])
-        for at, (name, points) in enumerate(chosen.items())
-    ]
+    for line in _marked_lines(chosen):
+        yield _card(titles[line.name], [line], [])
 
 
 def _card(
@@ -295,13 +283,11 @@ def _explained(metrics: ClassificationMetrics, names: Sequence[str], maps: Seque
         "Where the net looks: red pixels raise the score of the wrong class, blue pixels lower the score. "
         "From left to right: " + ", ".join(name for name, _ in maps[0].pictures) + "."
     )
-    explained = [
-        shown(
-            example, [f"{names[mistake.label]} taken for {names[mistake.predicted]}", share_text(mistake.probability)]
-        )
-        for example in maps
-        for mistake in (mistakes[example.index],)
-    ]
+    explained = []
+    for example in maps:
+        mistake = mistakes[example.index]
+        answer = f"{names[mistake.label]} taken for {names[mistake.predicted]}"
+        explained.append(shown(example, [answer, share_text(mistake.probability)]))
     return [Section("Pixels behind the worst mistakes", lead, shown=explained)]
 
 

@@ -245,17 +245,12 @@ def _class_changes(
     mine: Answers, production: Answers, n_classes: int, names: Sequence[str], groups: Groups | None
 ) -> tuple[ClassChange, ...]:
     answered = np.bincount(production.predicted, minlength=n_classes)
+    is_right, was_right = mine.rank == 0, production.rank == 0
     counts, my_right, their_right, gained, lost = (
         np.bincount(mine.label[chosen], minlength=n_classes)
-        for chosen in (
-            np.ones(len(mine), np.bool_),
-            mine.rank == 0,
-            production.rank == 0,
-            (mine.rank == 0) & (production.rank != 0),
-            (mine.rank != 0) & (production.rank == 0),
-        )
+        for chosen in (slice(None), is_right, was_right, is_right & ~was_right, ~is_right & was_right)
     )
-    losses = (production.rank == 0).astype(np.int64) - (mine.rank == 0)
+    losses = was_right.astype(np.int64) - is_right
 
     def p_worse(label: int) -> float:
         if groups is None:

@@ -91,18 +91,13 @@ def make_section(
     mine, production_answers = candidate.samples.classes(), production.samples.classes()
     gained = np.flatnonzero((mine.rank == 0) & (production_answers.rank != 0))
     lost = np.flatnonzero((mine.rank != 0) & (production_answers.rank == 0))
-    rows = [
-        [
-            Difference(
-                int(mine.index[at]), int(mine.label[at]), int(mine.predicted[at]), int(production_answers.predicted[at])
-            )
-            for at in in_turns(mine.label, [at for at in chosen.tolist() if has_picture(int(mine.index[at]))])[
-                :MAX_SHOWN_SAMPLES
-            ]
-        ]
-        for chosen in (gained, lost)
-    ]
-    return ComparisonSection(comparison, production.metrics, tuple(rows[0]), tuple(rows[1]))
+    columns = np.stack([mine.index, mine.label, mine.predicted, production_answers.predicted], axis=1)
+
+    def shown(rows: npt.NDArray[np.int64]) -> tuple[Difference, ...]:
+        pictured = [row for row in rows.tolist() if has_picture(int(mine.index[row]))]
+        return tuple(Difference(*columns[row].tolist()) for row in in_turns(mine.label, pictured)[:MAX_SHOWN_SAMPLES])
+
+    return ComparisonSection(comparison, production.metrics, shown(gained), shown(lost))
 
 
 def changed_classes(comparison: Comparison) -> Sequence[ClassChange]:

@@ -85,6 +85,11 @@ def _number(value: float | None) -> str:
     return "\u2013" if value is None else f"{value:.4g}"
 
 
+def _lead(text: str, links: Links, where: str = BARS_LEAD) -> str:
+    """Return a section's lead, with the place of the links if there are links."""
+    return f"{text} {where}" if links else text
+
+
 def _class_links(links: Links, n_classes: int) -> dict[int, str]:
     """Return position of a class or label -> address of its samples."""
     return {at: links[class_id(at)] for at in range(n_classes) if class_id(at) in links}
@@ -111,33 +116,22 @@ def _regression(metrics: MetricsReport, examples: Examples, links: Links) -> Tas
     table = Table(
         ("Output", "RMSE", "Mean absolute error", "R2", "Mean residual", "Mean of the true values"),
         [
-            (
-                output_figures.name,
-                _number(output_figures.rmse),
-                _number(output_figures.mae),
-                _number(output_figures.r2),
-                _number(output_figures.bias),
-                _number(output_figures.mean_true),
-            )
-            for output_figures in figures.outputs
+            (each.name, *map(_number, (each.rmse, each.mae, each.r2, each.bias, each.mean_true)))
+            for each in figures.outputs
         ],
     )
 
-    def value_text(example: Example) -> tuple[str, str]:
+    def value_texts(example: Example) -> list[str]:
         values = [np.asarray(part, np.float64).ravel()[:4] for part in (example.answers[0], example.target)]
-        first, second = (", ".join(f"{value:.4g}" for value in part) for part in values)
-        return first, second
+        return [", ".join(map(_number, part)) for part in values]
 
-    pictures = _gallery(
-        figures.worst, examples, lambda example, value: [value_text(example)[0], f"true {value_text(example)[1]}"]
-    )
+    def value_lines(example: Example, value: float) -> list[str]:
+        predicted, true = value_texts(example)
+        return [predicted, f"true {true}"]
+
+    pictures = _gallery(figures.worst, examples, value_lines)
     rows = [
-        (
-            str(sample.index),
-            value_text(examples[sample.index])[0],
-            value_text(examples[sample.index])[1],
-            _number(sample.value),
-        )
+        (str(sample.index), *value_texts(examples[sample.index]), _number(sample.value))
         for sample in figures.worst[:MOST_SHOWN]
         if sample.index in examples
     ]
@@ -147,11 +141,10 @@ def _regression(metrics: MetricsReport, examples: Examples, links: Links) -> Tas
         [
             Section(
                 "Residuals",
-                "A residual is predicted minus true. The line is where prediction and truth agree."
-                f"{' ' + BARS_LEAD if links else ''}",
+                _lead("A residual is predicted minus true. The line is where prediction and truth agree.", links),
                 cards,
             ),
-            Section("Outputs", "", table=table),
+            Section("Outputs", table=table),
         ],
         [Section("Largest errors", "Samples with the largest mean squared residual.", table=of_worst, shown=pictures)],
     )
@@ -169,11 +162,7 @@ def _reconstruction(metrics: MetricsReport, examples: Examples, links: Links) ->
 
     return TaskPage(
         tiles_of(metrics),
-        [
-            Section(
-                "Errors", f"How many samples have which mean squared error.{' ' + BARS_LEAD if links else ''}", cards
-            )
-        ],
+        [Section("Errors", _lead("How many samples have which mean squared error.", links), cards)],
         [
             Section(title, "What was given, and what the net gave back, in one scale of grey values.", shown=pictures)
             for title, pictures in (
@@ -195,15 +184,13 @@ def _multi_label(metrics: MetricsReport, examples: Examples, links: Links) -> Ta
         [
             (
                 label.name,
-                share_text(label.detection.precision),
-                share_text(label.detection.recall),
-                share_text(label.detection.f1),
-                share_text(label.ranked.average_precision),
-                share_text(label.ranked.roc_auc),
-                grouped(label.detection.true_positives + label.detection.false_negatives),
-                grouped(label.detection.true_positives + label.detection.false_positives),
+                *map(share_text, (of_label.precision, of_label.recall, of_label.f1)),
+                *map(share_text, (label.ranked.average_precision, label.ranked.roc_auc)),
+                grouped(of_label.true_positives + of_label.false_negatives),
+                grouped(of_label.true_positives + of_label.false_positives),
             )
             for label in figures.labels
+            for of_label in (label.detection,)
         ],
         _class_links(links, len(figures.labels)),
     )
@@ -212,8 +199,11 @@ def _multi_label(metrics: MetricsReport, examples: Examples, links: Links) -> Ta
         [
             Section(
                 "Labels",
-                f"A label counts as answered above a probability of {share_text(figures.threshold)}."
-                f"{' A label leads to samples.' if links else ''}",
+                _lead(
+                    f"A label counts as answered above a probability of {share_text(figures.threshold)}.",
+                    links,
+                    "A label leads to samples.",
+                ),
                 table=table,
             ),
             Section(
@@ -249,8 +239,11 @@ def _embedding(metrics: MetricsReport, examples: Examples, links: Links) -> Task
         [
             Section(
                 "Are two samples alike?",
-                f"{grouped(figures.n_pairs)} pairs, {grouped(figures.n_same)} of them alike; the nearer two vectors of "
-                f"{metrics.width} numbers are, the more alike.{threshold}{' ' + BARS_LEAD if links else ''}",
+                _lead(
+                    f"{grouped(figures.n_pairs)} pairs, {grouped(figures.n_same)} of them alike; the nearer two vectors"
+                    f" of {metrics.width} numbers are, the more alike.{threshold}",
+                    links,
+                ),
                 cards,
                 table,
             )
@@ -285,34 +278,18 @@ def _neighbours(metrics: EmbeddingMetrics, neighbours: Neighbours) -> TaskPage:
 def _segmentation(metrics: MetricsReport, examples: Examples, links: Links) -> TaskPage:
     assert isinstance(metrics, SegmentationMetrics)
     figures = metrics.figures
-    cards = [
-        Card(
-            "IoU of each class",
-            Markup(
-                bar_chart(
-                    [(class_figures.name, class_figures.iou) for class_figures in figures.classes], label="IoU by class"
-                )
-            ),
-        )
-    ]
-    if len(figures.classes) <= MAX_CONFUSED:
-        matrix = np.array(figures.confusion, np.int64)
-        cards.append(
-            Card("Pixels", Markup(confusion_chart(matrix, [class_figures.name for class_figures in figures.classes])))
-        )
+    names = [each.name for each in figures.classes]
+    shares = bar_chart([(each.name, each.iou) for each in figures.classes], label="IoU by class")
+    cards = [Card("IoU of each class", Markup(shares))]
+    if len(names) <= MAX_CONFUSED:
+        cards.append(Card("Pixels", Markup(confusion_chart(np.array(figures.confusion, np.int64), names))))
     table = Table(
         ("Class", "IoU", "Pixels right", "Pixels", "Found"),
         [
-            (
-                class_figures.name,
-                share_text(class_figures.iou),
-                share_text(class_figures.accuracy),
-                grouped(class_figures.pixels),
-                grouped(class_figures.predicted),
-            )
-            for class_figures in figures.classes
+            (each.name, share_text(each.iou), share_text(each.accuracy), grouped(each.pixels), grouped(each.predicted))
+            for each in figures.classes
         ],
-        _class_links(links, len(figures.classes)),
+        _class_links(links, len(names)),
     )
     worst = _gallery(
         figures.worst,
@@ -324,8 +301,12 @@ def _segmentation(metrics: MetricsReport, examples: Examples, links: Links) -> T
         [
             Section(
                 "Classes",
-                "IoU: pixels of a class that were found, by those that are either. Rows of the matrix: true classes."
-                f"{' The name of a class leads to pictures with the class.' if links else ''}",
+                _lead(
+                    "IoU: pixels of a class that were found, by those that are either. Rows of the matrix: true"
+                    " classes.",
+                    links,
+                    "The name of a class leads to pictures with the class.",
+                ),
                 cards,
                 table,
             )
