@@ -213,7 +213,7 @@ def _several(
 
 
 def _content(cell: Any, images: NamedImages) -> Content | None:
-    if isinstance(cell, dict):
+    if isinstance(cell, dict):  # an image of the Hugging Face Hub: {bytes, path}
         cell = cell.get("bytes") or cell.get("path")
     if cell is None or isinstance(cell, bytes):
         return cell
@@ -222,18 +222,10 @@ def _content(cell: Any, images: NamedImages) -> Content | None:
 
 def _images(column: pa.Array, ids: list[str] | None, numbers: list[str], images: NamedImages) -> Iterator[InputRecord]:
     for row, cell in enumerate(column.to_pylist()):
-        value, name = cell, None
-        if isinstance(cell, dict):  # an image of the Hugging Face Hub: {bytes, path}
-            value, name = cell.get("bytes") or cell.get("path"), cell.get("path")
-        elif isinstance(cell, str):
-            name = cell
-        name = ids[row] if ids else (name or numbers[row])
-        if isinstance(value, str):
-            yield InputRecord(name, images.path(value))
-        elif isinstance(value, bytes):
-            yield InputRecord(name, value)
-        else:
-            yield InputRecord(name, None, "the table has no image there")
+        path = cell.get("path") if isinstance(cell, dict) else cell if isinstance(cell, str) else None
+        content = _content(cell, images) if isinstance(cell, str | bytes | dict) else None
+        error = "the table has no image there" if content is None else ""
+        yield InputRecord(ids[row] if ids else (path or numbers[row]), content, error)
 
 
 def _samples(batch: pa.RecordBatch, columns: InputColumns, ids: list[str]) -> Iterator[InputRecord]:

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from caffe_import.layers.activations import (
-    ClipOptions,
     ELUOptions,
     PowerOptions,
     ReLUOptions,
-    ScaledBase,
-    SwishOptions,
-    ThresholdOptions,
 )
 from caffe_import.layers.prelu import PReLUOptions
 from deepspark_ops.export.formats.keras_layers.registry import FormRequest, keras_form, with_weights
 from deepspark_ops.export.formats.keras_layers.value import Value
 
-_PLAIN = {"AbsVal": ops.abs, "BNLL": ops.softplus, "ReLU6": ops.relu6, "Sigmoid": ops.sigmoid, "TanH": ops.tanh}
+_VALUES: dict[str, Callable[[Any, Any], Any]] = {
+    "AbsVal": lambda options, x: ops.abs(x),
+    "BNLL": lambda options, x: ops.softplus(x),
+    "Clip": lambda options, x: ops.clip(x, options.min, options.max),
+    "Exp": lambda options, x: ops.exp(options.log_base * (options.scale * x + options.shift)),
+    "Log": lambda options, x: ops.log(options.scale * x + options.shift) / options.log_base,
+    "ReLU6": lambda options, x: ops.relu6(x),
+    "Sigmoid": lambda options, x: ops.sigmoid(x),
+    "Swish": lambda options, x: x * ops.sigmoid(options.beta * x),
+    "TanH": lambda options, x: ops.tanh(x),
+    "Threshold": lambda options, x: ops.cast(x > options.threshold, "float32"),
+}
+"""Type -> the top's values, from the layer's options and the bottom's values."""
 
 
-@keras_form(*_PLAIN)
-def plain(request: FormRequest) -> list[Value]:
-    """Apply the operation of Keras that is the same."""
+@keras_form(*_VALUES)
+def elementwise(request: FormRequest) -> list[Value]:
+    """Apply operations of Keras to each value."""
     bottom = request.bottoms[0]
-    return [bottom.wrap(_PLAIN[request.layer.type](bottom.values))]
+    return [bottom.wrap(_VALUES[request.layer.type](request.layer.definition.options, bottom.values))]
 
 
 @keras_form("ReLU")
@@ -59,27 +70,6 @@ def elu(request: FormRequest) -> list[Value]:
     return [bottom.wrap(layer(bottom.values))]
 
 
-@keras_form("Clip")
-def clip(request: FormRequest) -> list[Value]:
-    """Compute x between its bounds."""
-    options, bottom = request.options(ClipOptions), request.bottoms[0]
-    return [bottom.wrap(ops.clip(bottom.values, options.min, options.max))]
-
-
-@keras_form("Exp")
-def exp(request: FormRequest) -> list[Value]:
-    """Compute base ^ (scale x + shift)."""
-    options, bottom = request.options(ScaledBase), request.bottoms[0]
-    return [bottom.wrap(ops.exp(options.log_base * (options.scale * bottom.values + options.shift)))]
-
-
-@keras_form("Log")
-def log(request: FormRequest) -> list[Value]:
-    """Compute the logarithm of scale x + shift."""
-    options, bottom = request.options(ScaledBase), request.bottoms[0]
-    return [bottom.wrap(ops.log(options.scale * bottom.values + options.shift) / options.log_base)]
-
-
 @keras_form("Power")
 def power(request: FormRequest) -> list[Value]:
     """Compute (scale x + shift) ^ power; a constant where power x scale is 0."""
@@ -89,20 +79,6 @@ def power(request: FormRequest) -> list[Value]:
         return [bottom.wrap(ops.full_like(bottom.values, constant))]
     inner = options.scale * bottom.values + options.shift
     return [bottom.wrap(inner if options.power == 1 else ops.power(inner, options.power))]
-
-
-@keras_form("Swish")
-def swish(request: FormRequest) -> list[Value]:
-    """Compute x sigmoid(beta x)."""
-    options, bottom = request.options(SwishOptions), request.bottoms[0]
-    return [bottom.wrap(bottom.values * ops.sigmoid(options.beta * bottom.values))]
-
-
-@keras_form("Threshold")
-def threshold(request: FormRequest) -> list[Value]:
-    """Compute 1 where x exceeds the threshold, else 0."""
-    bottom = request.bottoms[0]
-    return [bottom.wrap(ops.cast(bottom.values > request.options(ThresholdOptions).threshold, "float32"))]
 
 
 @keras_form("Dropout", "Split")

@@ -23,8 +23,7 @@ def reshape(request: FormRequest) -> list[Value]:
     """Write the same values in another shape, sample by sample."""
     shape, top = request.shape(), request.top_shape()
     if prod(shape[1:]) != prod(top[1:]):
-        msg = f"from {shape} to {top} it joins or parts the samples of a batch; there is no Keras form for any batch"
-        raise request.refuse(msg)
+        request.refuse_batch(f"from {shape} to {top} it joins or parts the samples of a batch")
     return [Value(caffe=keras.layers.Reshape(top[1:], name=request.name)(request.bottoms[0].caffe))]
 
 
@@ -33,8 +32,7 @@ def permute(request: FormRequest) -> list[Value]:
     """Transpose; SSD's order (0, 2, 3, 1) of a channels-last image needs nothing."""
     order, bottom = request.options(PermuteOptions).order, request.bottoms[0]
     if order[0] != 0:
-        msg = f"order {list(order)} moves the batch axis; there is no Keras form for any batch"
-        raise request.refuse(msg)
+        request.refuse_batch(f"order {list(order)} moves the batch axis")
     if order == NCHW_TO_NHWC and bottom.is_last:
         return [Value(caffe=bottom.last)]
     return [Value(caffe=keras.layers.Permute(order[1:], name=request.name)(bottom.caffe))]
@@ -45,8 +43,7 @@ def softmax(request: FormRequest) -> list[Value]:
     """Add Softmax over the axis of the classes."""
     axis, bottom = request.options(SoftmaxOptions).axis, request.bottoms[0]
     if axis == 0:
-        msg = "axis: 0 compares the samples of a batch; there is no Keras form for any batch"
-        raise request.refuse(msg)
+        request.refuse_batch("axis: 0 compares the samples of a batch")
     layer = keras.layers.Softmax(axis=NHWC_TO_NCHW[axis] if bottom.is_last else axis, name=request.name)
     return [bottom.wrap(layer(bottom.values))]
 
@@ -56,8 +53,7 @@ def tile(request: FormRequest) -> list[Value]:
     """Repeat along an axis."""
     options, bottom = request.options(TileOptions), request.bottoms[0]
     if options.axis == 0:
-        msg = "axis: 0 repeats the samples of a batch; there is no Keras form for any batch"
-        raise request.refuse(msg)
+        request.refuse_batch("axis: 0 repeats the samples of a batch")
     axis = NHWC_TO_NCHW[options.axis] if bottom.is_last else options.axis
     return [bottom.wrap(ops.concatenate([bottom.values] * options.tiles, axis=axis))]
 
@@ -67,8 +63,7 @@ def crop(request: FormRequest) -> list[Value]:
     """Cut to the second bottom's extents."""
     options, bottom = request.options(CropOptions), request.bottoms[0]
     if options.crops_batch:
-        msg = "axis: 0 cuts the samples of a batch; there is no Keras form for any batch"
-        raise request.refuse(msg)
+        request.refuse_batch("axis: 0 cuts the samples of a batch")
     slices = [
         slice(None) if axis == 0 else slice(begin, begin + extent)
         for axis, (begin, extent) in enumerate(zip(options.begin, request.top_shape(), strict=True))
@@ -82,8 +77,7 @@ def reduction(request: FormRequest) -> list[Value]:
     """Sum or average the trailing axes."""
     options, x = request.options(ReductionOptions), request.bottoms[0].caffe
     if options.axis == 0:
-        msg = "axis: 0 sums over the samples of a batch; there is no Keras form for any batch"
-        raise request.refuse(msg)
+        request.refuse_batch("axis: 0 sums over the samples of a batch")
     axes = tuple(range(options.axis, len(request.shape())))
     reductions = {
         "SUM": lambda: ops.sum(x, axes),
@@ -99,8 +93,7 @@ def argmax(request: FormRequest) -> list[Value]:
     """Return the index of the largest value of an axis; the larger index among equals, as in Caffe."""
     options, x = request.options(ArgMaxOptions), request.bottoms[0].caffe
     if options.axis is None or options.axis == 0 or options.top_k != 1 or options.out_max_val:
-        msg = "only top_k: 1 along an axis behind the batch, without values, has a Keras form"
-        raise request.refuse(msg)
+        request.refuse("only top_k: 1 along an axis behind the batch, without values, has a Keras form")
     reversed_index = ops.argmax(ops.flip(x, options.axis), axis=options.axis, keepdims=True)
     last = request.shape()[options.axis] - 1
     return [Value(caffe=float(last) - ops.cast(reversed_index, "float32"))]

@@ -41,8 +41,8 @@ def _checked(request: FormRequest) -> ConvolutionOptions:
     options = request.options(ConvolutionOptions)
     window = options.window
     if window.channel_axis != 1 or len(window.kernel) not in _CONVOLUTIONS:
-        msg = f"{len(window.kernel)} axes behind axis {window.channel_axis} have no Keras form; 1 to 3 behind axis 1 do"
-        raise request.refuse(msg)
+        axes = f"{len(window.kernel)} axes behind axis {window.channel_axis}"
+        request.refuse(f"{axes} have no Keras form; 1 to 3 behind axis 1 do")
     return options
 
 

@@ -11,7 +11,7 @@ from caffe_import.layers.slice import SliceOptions
 from deepspark_ops.export.formats.keras_layers.registry import FormRequest, keras_form
 from deepspark_ops.export.formats.keras_layers.value import NHWC_TO_NCHW, Value, in_one_order, in_order
 
-_JOINS_SAMPLES = "axis: 0 joins or parts the samples of a batch; there is no Keras form for any batch"
+_JOINS_SAMPLES = "axis: 0 joins or parts the samples of a batch"
 
 
 @keras_form("Eltwise")
@@ -30,7 +30,7 @@ def concat(request: FormRequest) -> list[Value]:
     """Join along an axis."""
     axis = request.options(ConcatOptions).axis
     if axis == 0:
-        raise request.refuse(_JOINS_SAMPLES)
+        request.refuse_batch(_JOINS_SAMPLES)
     if len(request.bottoms) == 1:
         return [request.bottoms[0]]
     inputs, is_last = in_one_order(list(request.bottoms))
@@ -43,7 +43,7 @@ def part(request: FormRequest) -> list[Value]:
     """Part along an axis."""
     options, bottom = request.options(SliceOptions), request.bottoms[0]
     if options.axis == 0:
-        raise request.refuse(_JOINS_SAMPLES)
+        request.refuse_batch(_JOINS_SAMPLES)
     sizes = [shape[options.axis] for shape in request.layer.definition.top_shapes]
     points = [sum(sizes[: at + 1]) for at in range(len(sizes) - 1)]
     axis = NHWC_TO_NCHW[options.axis] if bottom.is_last else options.axis

@@ -41,8 +41,7 @@ def batch_norm(request: FormRequest) -> list[Value]:
     """Add BatchNormalization without its affine part; Caffe's statistics are sums, counted by the third blob."""
     options, bottom = request.options(BatchNormOptions), request.bottoms[0]
     if not options.use_global_stats:
-        msg = "use_global_stats: false computes with the other samples of the batch; there is no Keras form"
-        raise request.refuse(msg)
+        request.refuse("use_global_stats: false computes with the other samples of the batch; there is no Keras form")
     means, variances, (count,) = request.params
     factor = np.float32(0 if count == 0 else 1 / count)
     if len(request.shape()) == 1:
@@ -81,8 +80,7 @@ def _repeated(request: FormRequest, axis: int) -> Any:
     if axis == 0:
         shape: tuple[int, ...] = (*side_shape[1:], *(1,) * (rank - len(side_shape)))
     else:
-        msg = "its second bottom covers no batch axis; there is no Keras form for any batch"
-        raise request.refuse(msg)
+        request.refuse_batch("its second bottom covers no batch axis")
     spread = keras.layers.Reshape(shape)(other.caffe)
     return ops.transpose(spread, NCHW_TO_NHWC) if bottom.is_last else spread
 
@@ -91,8 +89,7 @@ def _affine(request: FormRequest, bottom: Value, axis: int, factors: Array | Non
     """Return ``bottom`` times ``factors`` plus ``added``; both have the extents of the bottom from ``axis`` on."""
     first = next(blob for blob in (factors, added) if blob is not None)
     if axis == 0 and first.ndim:
-        msg = "axis: 0 has a factor for each sample of a batch; there is no Keras form for any batch"
-        raise request.refuse(msg)
+        request.refuse_batch("axis: 0 has a factor for each sample of a batch")
     layer = keras.layers.BatchNormalization(
         axis=-1 if bottom.is_last and axis == 1 and first.ndim == 1 else 2,
         epsilon=0.0,

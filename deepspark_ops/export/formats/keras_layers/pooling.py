@@ -21,8 +21,7 @@ def pooling(request: FormRequest) -> list[Value]:
     """Pool channels last."""
     options = request.options(PoolingOptions)
     if options.has_mask:
-        msg = "its second top, the places of the maxima, has no Keras form"
-        raise request.refuse(msg)
+        request.refuse("its second top, the places of the maxima, has no Keras form")
     _, _, height, width = request.top_shape()
     return [Value(last=_pooled(request, options, (height, width), request.name))]
 

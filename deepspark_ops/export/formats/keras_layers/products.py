@@ -16,8 +16,7 @@ def inner_product(request: FormRequest) -> list[Value]:
     """Flatten from the axis on in Caffe's order, and add a Dense layer."""
     options = request.options(InnerProductOptions)
     if options.axis == 0:
-        msg = "axis: 0 joins the samples of a batch; there is no Keras form for any batch"
-        raise request.refuse(msg)
+        request.refuse_batch("axis: 0 joins the samples of a batch")
     weights = request.params[0] if options.is_transposed else request.params[0].T
     inputs = request.bottoms[0].caffe
     shape = (*request.shape()[1 : options.axis], weights.shape[0])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,9 +51,14 @@ class FormRequest:
         """Return the shape of the first top."""
         return self.layer.definition.top_shapes[0]
 
-    def refuse(self, finding: str) -> CannotHave:
-        """Return the error to raise where an option has no Keras form."""
-        return CannotHave(f'layer "{self.layer.name}" ({self.layer.type}): {finding}')
+    def refuse(self, finding: str) -> NoReturn:
+        """Refuse an option that has no Keras form."""
+        msg = f'layer "{self.layer.name}" ({self.layer.type}): {finding}'
+        raise CannotHave(msg)
+
+    def refuse_batch(self, finding: str) -> NoReturn:
+        """Refuse an option that mixes the samples of a batch."""
+        self.refuse(f"{finding}; there is no Keras form for any batch")
 
 
 Form = Callable[[FormRequest], list[Value]]

@@ -51,7 +51,6 @@ def upsample(request: FormRequest) -> list[Value]:
     """Repeat rows and columns."""
     options = request.layer.definition.options
     if not isinstance(options, UpsampleOptions):
-        msg = "SegNet's unpooling by a mask has no Keras form"
-        raise request.refuse(msg)
+        request.refuse("SegNet's unpooling by a mask has no Keras form")
     layer = keras.layers.UpSampling2D((options.scale_h, options.scale_w), name=request.name)
     return [Value(last=layer(request.bottoms[0].last))]
