@@ -28,39 +28,41 @@ def emit_lrn(request: EmitRequest) -> Emission:
     """Divide by a power of the local mean of squares."""
     options = request.layer.definition.options
     assert isinstance(options, LRNOptions)
-    inputs = request.bottoms[0].channels_last
-    if options.region == "ACROSS_CHANNELS":
-        return Emission((Blob.from_channels_last(_across_channels(inputs, options)),))
-    size = (inputs.shape[1], inputs.shape[2])
-    pad = (options.local_size - 1) // 2
-    window = PoolingOptions("AVE", (options.local_size,) * 2, (1, 1), (pad, pad), is_global=False, has_mask=False)
-    means = average_pool(tf.square(inputs), window, size, size)
-    return Emission((Blob.from_channels_last(inputs * _negative_power(1.0 + options.alpha * means, options.beta)),))
+    return Emission((Blob.from_channels_last(_normalised(request.bottoms[0].channels_last, options)),))
 
 
-def _across_channels(inputs: tf.Tensor, options: LRNOptions) -> tf.Tensor:
-    """Return y = x s^-beta, s = k + alpha/n sum over n neighbouring channels of x^2; (N, H, W, C)."""
-    weight = options.alpha / options.local_size
+def _normalised(inputs: tf.Tensor, options: LRNOptions) -> tf.Tensor:
+    """Return y = x s^-beta, s = k + alpha times the local mean of x^2; (N, H, W, C)."""
 
     @own_gradient
     def normalise(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        s = options.k + weight * _sum_of_neighbours(tf.square(x), options.local_size)
+        s = _divisor(x, options)
         power = _negative_power(s, options.beta)
         y = x * power
-
-        def gradient(dy: tf.Tensor) -> tf.Tensor:
-            return _gradient(x, y, dy, s, power, options)
-
-        return y, gradient
+        return y, lambda dy: _gradient(x, y, dy, s, power, options)
 
     return normalise(inputs)
+
+
+def _divisor(x: tf.Tensor, options: LRNOptions) -> tf.Tensor:
+    return options.k + _weighted_mean(tf.square(x), options.alpha, options)
 
 
 def _gradient(
     x: tf.Tensor, y: tf.Tensor, dy: tf.Tensor, s: tf.Tensor, power: tf.Tensor, options: LRNOptions
 ) -> tf.Tensor:
-    shared = _sum_of_neighbours(dy * y / s, options.local_size)
-    return dy * power - (2 * options.alpha / options.local_size * options.beta) * x * shared
+    """Return dy s^-beta - 2 alpha beta x mean(dy y / s): the local mean is its own transpose."""
+    return dy * power - x * _weighted_mean(dy * y / s, 2 * options.alpha * options.beta, options)
+
+
+def _weighted_mean(values: tf.Tensor, weight: float, options: LRNOptions) -> tf.Tensor:
+    """Return ``weight`` times the mean over each value's region, with zeros beyond channels and image; (N, H, W, C)."""
+    n = options.local_size
+    if options.region == "ACROSS_CHANNELS":
+        return weight / n * _sum_of_neighbours(values, n)
+    size, pad = (values.shape[1], values.shape[2]), (n - 1) // 2
+    window = PoolingOptions("AVE", (n, n), (1, 1), (pad, pad), is_global=False, has_mask=False)
+    return weight * average_pool(values, window, size, size)
 
 
 def _sum_of_neighbours(values: tf.Tensor, n: int) -> tf.Tensor:
@@ -85,5 +87,5 @@ def _negative_power(base: tf.Tensor, beta: float) -> tf.Tensor:
 def _lrn_from_memory(memory: Memory) -> tf.Tensor:
     options = memory.layer.definition.options
     assert isinstance(options, LRNOptions)
-    s = options.k + options.alpha / options.local_size * _sum_of_neighbours(tf.square(memory.given), options.local_size)
+    s = _divisor(memory.given, options)
     return _gradient(memory.given, memory.top, memory.gradient, s, _negative_power(s, options.beta), options)
