@@ -277,7 +277,10 @@ def parse_manifest(bundle: Path) -> BundleManifest:
         of_run = RunPaths(bundle).bundle
         remedy = f"give {of_run}" if (of_run / MANIFEST_NAME).is_file() else 'run "deepspark export" first'
         if (versions := bundle / "versions").is_dir():  # of a model
-            remedy = f"give a version of the model, a folder in {versions}"
+            remedy = (
+                f"give a version of the model, a folder in {versions}; the version in production: deepspark models list"
+                f' --models {bundle.parent}, or in Python ds.Model("{bundle}").production'
+            )
         finding = MANIFEST_NAME if bundle.is_dir() else "such folder"
         msg = f"{bundle}: no {finding}, so no complete bundle; {remedy}"
         raise DataError(msg) from error

@@ -399,7 +399,11 @@ def test_a_run_or_a_model_in_place_of_its_bundle_is_refused_with_the_bundles_pat
     (folder / "run" / "bundle" / "manifest.json").touch()
     assert invoke(*arguments).stderr == f"{expected}give {folder}/run/bundle\n"
     (folder / "run" / "versions").mkdir()
-    assert invoke(*arguments).stderr == f"{expected}give a version of the model, a folder in {folder}/run/versions\n"
+    in_production = f'deepspark models list --models {folder}, or in Python ds.Model("{folder}/run").production'
+    assert invoke(*arguments).stderr == (
+        f"{expected}give a version of the model, a folder in {folder}/run/versions; the version in production:"
+        f" {in_production}\n"
+    )
 
 
 def test_evaluate_prints_the_figures(folder, jobs):
