@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -25,7 +26,7 @@ from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.archive import read_start
 from deepspark_ops.ingest.files.json_rows import json_batches, json_schema
 from deepspark_ops.ingest.files.table_files import data_files, is_header_alone, no_rows, separator_of
-from deepspark_ops.ingest.files.untyped_rows import count_numbers, mark_numbers
+from deepspark_ops.ingest.files.untyped_rows import CORRUPT, count_numbers, mark_numbers, skip_line, with_broken_lines
 from deepspark_ops.stores.staging import kept_copy
 from deepspark_ops.stores.store_path import DataPath
 
@@ -181,22 +182,44 @@ def file_rows(
         schema = json_schema(files, folder)
         return FileRows(schema, lambda: None, lambda columns, _n_rows: json_batches(files, schema, columns, folder))
     paths = [str(regular_path(file)) for file in files]
-    form: Any = name
-    if name == "csv":
-        form = pa_dataset.CsvFileFormat(
-            parse_options=pa_csv.ParseOptions(delimiter=separator_char or separator(files[0])),
-            convert_options=pa_csv.ConvertOptions(column_types=types),
-        )
     partitions = {} if folder is None else {"partitioning": "hive", "partition_base_dir": str(folder)}
-    dataset = pa_dataset.dataset(paths, format=form, **partitions)
-    has_footers = name in ("orc", "parquet")
+    if name == "csv":
+        return _csv_rows(paths, partitions, separator_char or separator(files[0]), types)
+    dataset = pa_dataset.dataset(paths, format=name, **partitions)
     return FileRows(
         dataset.schema,
-        lambda: dataset.count_rows() if has_footers else None,
+        dataset.count_rows,  # of the files' footers
         lambda columns, n_rows: dataset.to_batches(
             columns=list(columns), batch_size=n_rows, batch_readahead=_FILES_AHEAD, fragment_readahead=_FILES_AHEAD
         ),
     )
+
+
+def _csv_rows(
+    paths: list[str], partitions: dict[str, str], delimiter: str, types: Mapping[str, pa.DataType] | None
+) -> FileRows:
+    """Return the rows of CSV files, with the column ``CORRUPT`` of lines with too few or too many values."""
+
+    def opened(broken_lines: dict[int, str]) -> pa_dataset.Dataset:
+        form = pa_dataset.CsvFileFormat(
+            pa_csv.ParseOptions(delimiter=delimiter, invalid_row_handler=partial(skip_line, broken_lines)),
+            convert_options=pa_csv.ConvertOptions(column_types=types),
+        )
+        return pa_dataset.dataset(paths, format=form, **partitions)
+
+    def batches(columns: Sequence[str], n_rows: int) -> Iterator[pa.RecordBatch]:
+        broken_lines: dict[int, str] = {}
+        dataset = opened(broken_lines)
+        readable = pa.schema([field for field in dataset.schema if field.name in columns])
+        for file in dataset.get_fragments():
+            broken_lines.clear()
+            readable_rows = file.to_batches(
+                dataset.schema, columns=readable.names, batch_size=n_rows, batch_readahead=_FILES_AHEAD
+            )
+            for rows in with_broken_lines(readable_rows, readable, broken_lines):
+                yield rows.select(list(columns))
+
+    return FileRows(opened({}).schema.append(pa.field(CORRUPT, pa.string())), lambda: None, batches)
 
 
 def check_files(source: DataPath, name: SourceFormat) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -71,3 +72,34 @@ def _number(text: str) -> float:
         return float(_FLAGS.get(text.lower(), text))
     except ValueError:
         return BAD_TEXT
+
+
+def skip_line(broken_lines: dict[int, str], line: pyarrow.csv.InvalidRow) -> Literal["skip"]:
+    """Note a line of a CSV file with too few or too many values, by its row number from 0, for Arrow to skip."""
+    broken_lines[line.number - 2] = line.text  # Arrow counts the header as 1
+    return "skip"
+
+
+def with_broken_lines(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, broken_lines: dict[int, str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield a CSV file's rows with the column ``CORRUPT``, and a row without values for each line that Arrow skipped.
+
+    Args:
+        batches: Rows of the file, in order.
+        schema: Columns of the rows.
+        broken_lines: Lines that ``skip_line`` notes before ``batches`` yields the next row; emptied.
+    """
+    start = 0
+    for batch in chain(batches, [pa.RecordBatch.from_pylist([], schema)]):
+        stop = start + batch.num_rows
+        texts = {}
+        for number in sorted(broken_lines):
+            if number <= stop:
+                texts[number - start] = broken_lines.pop(number)
+                stop += 1
+        is_broken = np.zeros(stop - start, bool)
+        is_broken[list(texts)] = True
+        rows = batch.take(pa.array(np.cumsum(~is_broken) - 1, mask=is_broken))
+        yield rows.append_column(CORRUPT, pa.array(map(texts.get, range(len(is_broken))), pa.string()))
+        start = stop

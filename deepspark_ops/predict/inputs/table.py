@@ -176,8 +176,8 @@ def table_records(
             for first in range(max(0, start - number), last, _ROWS_READ):
                 batch = rows.slice(first, min(_ROWS_READ, last - first))
                 at = number + first
-                ids = None if columns.id is None else [str(value) for value in batch.column(columns.id).to_pylist()]
                 numbers = [str(at + row) for row in range(batch.num_rows)]
+                ids = None if columns.id is None else _ids(batch.column(columns.id), numbers)
                 records = _batch_records(batch, columns, ids, numbers, images)
                 if CORRUPT in batch.schema.names:
                     records = _without_broken_lines(records, batch.column(CORRUPT))
@@ -185,6 +185,12 @@ def table_records(
     except (pa.ArrowException, DataError) as error:
         msg = f"{images.named_by}: row {at:,} or one shortly after: {error}"
         raise DataError(msg) from error
+
+
+def _ids(column: pa.Array, numbers: Sequence[str]) -> list[str]:
+    """Return the names of rows; a row without a name, such as a broken line, has its number."""
+    values = zip(column.to_pylist(), numbers, strict=True)
+    return [number if value is None else str(value) for value, number in values]
 
 
 def _without_broken_lines(records: Iterator[InputRecord], broken_lines: pa.Array) -> Iterator[InputRecord]:

@@ -245,9 +245,10 @@ def test_texts_are_no_numbers_if_the_file_or_more_than_a_tenth_say_so(tmp_path, 
     assert features_of(manifest) == ["a", "b"]
 
 
-def test_a_line_of_json_that_is_no_record_is_a_bad_row(tmp_path):
-    path = write_table(tmp_path / "t.jsonl", table())
-    path.write_text(path.read_text() + '{"a": \n[1, 2]\n')
+@pytest.mark.parametrize(("ending", "lines"), [("jsonl", '{"a": \n[1, 2]\n'), ("csv", "1,2\n1,2,3,4,5\n")])
+def test_a_line_that_is_no_record_is_a_bad_row(tmp_path, ending, lines):
+    path = write_table(tmp_path / f"t.{ending}", table())
+    path.write_text(path.read_text() + lines)
     manifest = verify(make_preview(SourceConfig(source=path), tmp_path).dataset / "train")
     assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "b"], N_ROWS, 2)
 

@@ -77,6 +77,24 @@ def test_csv_is_read_by_its_columns_names(tmp_path):
     assert records[2].content.tolist() == [4, 1]
 
 
+@pytest.mark.parametrize("n_rows", [4, 100_000])  # Arrow reads blocks of 1 MB
+def test_a_line_of_csv_with_too_few_or_too_many_values_costs_its_row_alone(tmp_path, n_rows):
+    lines = [f"row {row},{row},0.5" for row in range(n_rows)]
+    broken_lines = {1: "1,2", 2: "1,2,3,4", n_rows - 1: "one"}
+    for row, line in broken_lines.items():
+        lines[row] = line
+    for number in range(2):  # a file each
+        (tmp_path / f"{number}.csv").write_text("\n".join(["name,x,y", "", *lines]))
+    config = predict_config(tmp_path, feature_columns="x,y", id_column="name")
+    records = list(open_inputs(config, numbers(2)).read())
+    assert len(records) == 2 * n_rows
+    for row, record in enumerate(records):
+        if row % n_rows in broken_lines:
+            assert (record.id, record.error) == (str(row), "the line is no record of the table")
+        else:
+            assert (record.id, record.content.tolist()) == (f"row {row % n_rows}", [row % n_rows, 0.5])
+
+
 def test_no_table_at_all(tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"t.parquet: not a readable Parquet file"):
