@@ -27,7 +27,6 @@ from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, read_metrics
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
-from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.export.deploy_net import build_deploy, build_deploy_net, deploy_params
 from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
 from deepspark_ops.export.formats.registry import FORMATS
@@ -150,7 +149,8 @@ class _Export:
         self._copy_metrics()
         check = self._write_formats(self._exported(params), expected)
         manifest = self._manifest(check)
-        card = card_text(self._folder, manifest, self._metrics())
+        metrics = self._folder / METRICS_NAME
+        card = card_text(self._folder, manifest, read_metrics(metrics) if metrics.is_file() else None)
         write_text_whole(self._folder / CARD_NAME, card)
         manifest = manifest.model_copy(update={"files": self._digests()})
         write_text_whole(self._folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n")
@@ -235,10 +235,7 @@ class _Export:
             raise ConfigError(msg) from reason
         left_out[name] = str(reason)
         self._on_step(f"left out {name}: {reason}")
-        self._remove(FORMATS[name].files)
-
-    def _remove(self, names: tuple[str, ...]) -> None:
-        for path in (self._folder / name for name in names):
+        for path in (self._folder / file for file in FORMATS[name].files):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
@@ -261,7 +258,7 @@ class _Export:
     def _labels(self) -> tuple[str, ...]:
         """Return the names of the main result's classes or labels; empty if the names are unknown."""
         names = self._model.class_names
-        return names if len(names) == self._outputs[0].n_classes else ()
+        return names if len(names) == self._outputs[0].chosen.n_classes else ()
 
     def _copy_metrics(self) -> None:
         """Copy the model's metrics and per-sample answers into the bundle if they belong to these weights."""
@@ -284,10 +281,6 @@ class _Export:
         n = self._batch.count
         return {output.name: output.expected(blobs[output.chosen.output])[:n] for output in self._outputs}
 
-    def _metrics(self) -> MetricsReport | None:
-        path = self._folder / METRICS_NAME
-        return read_metrics(path) if path.is_file() else None
-
     def _manifest(self, check: Check) -> BundleManifest:
         main = self._outputs[0]
         return BundleManifest(
@@ -298,7 +291,7 @@ class _Export:
             output=OutputContract(
                 scores=main.name,
                 classes=CLASSES if main.has_classes else "",
-                n_classes=main.n_classes,
+                n_classes=main.chosen.n_classes,
                 labels=self._labels(),
             ),
             outputs=tuple(output.contract() for output in self._outputs),
@@ -367,7 +360,7 @@ def compare_readings(
 
 
 def _numbers(outputs: Sequence[ServedOutput]) -> str:
-    return "probability" if outputs[0].task == "classification" else "number"
+    return "probability" if outputs[0].chosen.task == "classification" else "number"
 
 
 def _largest_difference(reading: Reading, expected: Answers) -> float | None:
@@ -388,7 +381,7 @@ def _agreement(reading: Reading, outputs: Sequence[ServedOutput], expected: Answ
 def _refuse_other_answers(reading: Reading, outputs: Sequence[ServedOutput], expected: Answers) -> None:
     agreement = _agreement(reading, outputs, expected)
     if reading.min_agreement is not None and agreement < reading.min_agreement:
-        answer_noun = "class" if outputs[0].task == "classification" else "answer"
+        answer_noun = "class" if outputs[0].chosen.task == "classification" else "answer"
         n_samples = len(next(iter(expected.values())))
         msg = (
             f"exported {reading.file}, read by {reading.reader}, gives the trained graph's {answer_noun} for "

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
-from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.scores import softmax
 from deepspark_ops.evaluate.tasks.answers import sigmoid
@@ -44,33 +43,24 @@ class ServedOutput:
     Attributes:
         name: Name in the signature.
         blob: Blob of the deploy net, after the activation.
-        task: Kind of result.
         shape: Shape of one sample's answer.
-        n_classes: Classes or labels; 0 for other results.
-        chosen: Task as evaluation chose it.
+        chosen: Result of the net, as evaluation chose it.
     """
 
     name: str
     blob: str
-    task: TaskName
     shape: Shape
-    n_classes: int
     chosen: ChosenTask
 
     @property
     def has_classes(self) -> bool:
         """Does the model also have the output ``classes``?"""
-        return self.name == SCORES and self.task == "classification"
+        return self.name == SCORES and self.chosen.task == "classification"
 
     def contract(self) -> OutputBlob:
         """Return the manifest's entry of the output."""
-        return OutputBlob(
-            name=self.name,
-            blob=self.blob,
-            task=self.task,
-            shape=(-1, *self.shape),
-            n_classes=self.n_classes,
-        )
+        task, n_classes = self.chosen.task, self.chosen.n_classes
+        return OutputBlob(name=self.name, blob=self.blob, task=task, shape=(-1, *self.shape), n_classes=n_classes)
 
     def expected(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return the trained net's blob after the activation, (n, ...), by numpy: the numbers of each file."""
@@ -88,10 +78,11 @@ class ServedOutput:
         For classes (of each sample or pixel) the most probable class must be equal; for labels yes or no. Other numbers
         of a sample may differ by ``ROUNDING`` of the largest.
         """
-        axis = 1 if self.task == "classification" else self.chosen.axis_in_sample + 1
-        if self.task == "multi_label" or (self.task == "segmentation" and actual.shape[axis] == 1):
+        task = self.chosen.task
+        axis = 1 if task == "classification" else self.chosen.axis_in_sample + 1
+        if task == "multi_label" or (task == "segmentation" and actual.shape[axis] == 1):
             same = (actual > 0.5) == (expected > 0.5)
-        elif self.task in ("classification", "segmentation"):
+        elif task in ("classification", "segmentation"):
             same = actual.argmax(axis) == expected.argmax(axis)
         else:
             off = np.abs(actual - expected).reshape(len(actual), -1).max(axis=1)
@@ -144,14 +135,6 @@ def served_outputs(tasks: Sequence[ChosenTask], blobs: Mapping[ChosenTask, str])
         is_flat = task.task in ("classification", "multi_label")
         first = not outputs and task.task == "classification"
         reserved_names = {SCORES, CLASSES, *_ANSWER_COLUMNS, *(output.name for output in outputs)}
-        outputs.append(
-            ServedOutput(
-                name=SCORES if first else free_name(blobs[task], reserved_names),
-                blob=blobs[task],
-                task=task.task,
-                shape=(prod(task.shape),) if is_flat else task.shape,
-                n_classes=task.n_classes,
-                chosen=task,
-            )
-        )
+        name = SCORES if first else free_name(blobs[task], reserved_names)
+        outputs.append(ServedOutput(name, blobs[task], (prod(task.shape),) if is_flat else task.shape, task))
     return tuple(outputs)

@@ -212,16 +212,16 @@ def _answer_fields(manifest: BundleManifest) -> str:
 
 
 def _run_once(library: Library, bundle: Path, manifest: BundleManifest, shown_path: str) -> str:
-    names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
-    inputs_text = ", ".join(
-        f"{contract.name!r}: {library.value.format(name)}"
-        for name, contract in zip(names, manifest.inputs, strict=True)
-    )
+    inputs = [(_variable(contract.name, at), contract) for at, contract in enumerate(manifest.inputs)]
+    inputs_text = ", ".join(f"{contract.name!r}: {library.value.format(name)}" for name, contract in inputs)
     lines = [
         *_imports(manifest, *library.imports),
         f"bundle = {shown_path!r}",
         *library.load,
-        *_zeros(bundle, manifest, names),
+        *(
+            f"{name} = np.zeros({_filled(contract, bundle)}, np.{contract.dtype})  # {_text(contract)}"
+            for name, contract in inputs
+        ),
         *(line.format(f"{{{inputs_text}}}") for line in library.run),
         *_output_lines(manifest, library.output),
     ]
@@ -247,7 +247,7 @@ def _caffe_snippet(bundle: Path, manifest: BundleManifest, shown_path: str) -> s
     if steps:
         lines.append(f"# The net takes what was prepared: {_one_line('; '.join(steps))}.")
     for name, (blob, shape) in zip(names, inputs, strict=True):
-        axes = ("N, C, H, W" if len(shape) == 4 else "N first") + ", blue first" * _is_bgr(shape)
+        axes = ("N, C, H, W" if len(shape) == 4 else "N first") + ", blue first" * (len(shape) == 4 and shape[1] == 3)
         lines.append(f"{name} = np.zeros({shape}, np.float32)  # {axes}")
         lines.append(f"net.setInput({name}, {blob!r})  # with Caffe: net.blobs[{blob!r}].data[...] = {name}")
     results = manifest.results()
@@ -301,19 +301,8 @@ def _inputs(deploy: caffe_pb2.NetParameter) -> list[caffe_pb2.LayerParameter]:
     return [layer for layer in deploy.layer if layer.type == "Input"]
 
 
-def _is_bgr(shape: Sequence[int]) -> bool:
-    return len(shape) == 4 and shape[1] == 3
-
-
 def _variable(name: str, at: int) -> str:
     return name if name.isidentifier() and name not in {"bundle", "model", "net", "files"} else f"input_{at}"
-
-
-def _zeros(bundle: Path, manifest: BundleManifest, names: Sequence[str]) -> list[str]:
-    return [
-        f"{name} = np.zeros({_filled(contract, bundle)}, np.{contract.dtype})  # {_text(contract)}"
-        for name, contract in zip(names, manifest.inputs, strict=True)
-    ]
 
 
 def _filled(contract: InputContract, bundle: Path) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -19,6 +19,8 @@ from deepspark_ops.export.deploy_net import build_deploy
 from deepspark_ops.export.manifest import DEPLOY_NAME, BundleManifest
 from deepspark_ops.predict.samples import chunk_size
 from deepspark_ops.processes.named_files import limit_named_files
+
+_NUMBERS: Final = pa.list_(pa.float32())
 
 
 def output_schema(config: BundleInputConfig, manifest: BundleManifest) -> pa.Schema:
@@ -75,11 +77,6 @@ def blob_shapes(net: NetSpec, config: FeaturesConfig, batch_size: int) -> tuple[
     return tuple(shapes)
 
 
-def numbers() -> pa.DataType:
-    """Return the type of a column of vectors."""
-    return pa.list_(pa.float32())
-
-
 def result_fields(manifest: BundleManifest, *, has_scores: bool = True) -> list[Any]:
     """Return the columns of every result of a bundle: a float, or a vector of numbers in Caffe's order."""
     fields: list[Any] = []
@@ -89,7 +86,7 @@ def result_fields(manifest: BundleManifest, *, has_scores: bool = True) -> list[
             continue
         shape = result.shape[1:]
         about = {"shape": ",".join(map(str, shape)), "task": result.task}
-        fields.append(pa.field(result.name, pa.float32() if prod(shape) == 1 else numbers(), metadata=about))
+        fields.append(pa.field(result.name, pa.float32() if prod(shape) == 1 else _NUMBERS, metadata=about))
         if at == 0 and result.task == "multi_label":
             fields.append(pa.field("predicted", pa.list_(pa.int64())))
             fields += [pa.field("predicted_names", pa.list_(pa.string()))] if manifest.output.labels else []
@@ -104,12 +101,12 @@ def _class_fields(manifest: BundleManifest, *, has_scores: bool) -> list[Any]:
         ("probability", pa.float32(), True),
         ("top_classes", pa.list_(pa.int64()), True),
         ("top_names", pa.list_(pa.string()), has_names),
-        ("top_probabilities", numbers(), True),
-        ("scores", numbers(), has_scores),
+        ("top_probabilities", _NUMBERS, True),
+        ("scores", _NUMBERS, has_scores),
     ]
     return [pa.field(name, kind) for name, kind, is_there in kinds if is_there]
 
 
 def _feature_fields(config: FeaturesConfig, batch_size: int) -> list[Any]:
     shapes = blob_shapes(deploy_net(config, batch_size), config, batch_size)
-    return [pa.field(name, numbers(), metadata={"shape": ",".join(map(str, shape))}) for name, shape in shapes]
+    return [pa.field(name, _NUMBERS, metadata={"shape": ",".join(map(str, shape))}) for name, shape in shapes]

@@ -52,7 +52,8 @@ def database_plans(output: Path, schema: pa.Schema) -> list[DatabasePlan]:
     blobs = answer_columns(schema)
     folders = [output] if len(blobs) == 1 else [output / blob.replace("/", "_") for blob in blobs]
     if len(set(folders)) < len(folders):
-        msg = f"blobs={','.join(blobs)}: two of them have the folder {_repeated(folders)}; extract them one by one"
+        repeated = next(folder for folder in folders if folders.count(folder) > 1)
+        msg = f"blobs={','.join(blobs)}: two of them have the folder {repeated}; extract them one by one"
         raise ConfigError(msg)
     plans = []
     for blob, folder in zip(blobs, folders, strict=True):
@@ -65,10 +66,6 @@ def database_plans(output: Path, schema: pa.Schema) -> list[DatabasePlan]:
         channels, height, width = [*extents, 1, 1, 1][:3]
         plans.append(DatabasePlan(blob, folder, (channels, height, width)))
     return plans
-
-
-def _repeated(folders: Sequence[Path]) -> Path:
-    return next(folder for folder in folders if folders.count(folder) > 1)
 
 
 def _refuse_other_content(folder: Path) -> None:

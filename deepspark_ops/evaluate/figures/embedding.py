@@ -17,7 +17,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.histogram import Histogram, HistogramSum
 from deepspark_ops.evaluate.figures.ranking import Ranked, RankingSum, rank_counts
 from deepspark_ops.evaluate.figures.regression import ResidualHistogram, refuse_not_finite, shown_histogram
-from deepspark_ops.evaluate.figures.threshold_counts import MOST_EXACT, ThresholdCounts
+from deepspark_ops.evaluate.figures.threshold_counts import MOST_EXACT
 from deepspark_ops.ingest.selection.row_hash import mixed
 
 MAX_NEIGHBOURS = 2_000
@@ -125,7 +125,7 @@ class VerificationSum:
             n_same=n_same,
             ranked=rank_counts(counts),
             best_accuracy=int(right[best]) / (n_same + n_other),
-            best_threshold=_distance(counts, best),
+            best_threshold=-float(counts.thresholds[best - 1]) if best else None,
             equal_error_rate=_equal_error_rate(alarms / n_other, hits / n_same) if n_same and n_other else None,
             distances=PairDistances(same_distances, _without(all_distances, same_distances)),
         )
@@ -146,10 +146,6 @@ def _in_bars(histogram: Histogram, bars: ResidualHistogram) -> ResidualHistogram
 def _without(bars: ResidualHistogram, part: ResidualHistogram) -> ResidualHistogram:
     counts = tuple(count - of_part for count, of_part in zip(bars.counts, part.counts, strict=True))
     return ResidualHistogram(bars.low, bars.width, counts, bars.below - part.below, bars.above - part.above)
-
-
-def _distance(counts: ThresholdCounts, n_taken: int) -> float | None:
-    return -float(counts.thresholds[n_taken - 1]) if n_taken else None
 
 
 def _equal_error_rate(alarm_rate: npt.NDArray[np.float64], hit_rate: npt.NDArray[np.float64]) -> float:

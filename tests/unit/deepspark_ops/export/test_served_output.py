@@ -47,7 +47,7 @@ def softmax(values, axis=1):
 def test_every_format_gives_every_result_by_its_name(name, text, targets, contracts, tmp_path):
     text = net_text("".join(input_layer(blob, *shape) for blob, shape in targets.items()) + text)
     model, expected = exported_model(text, tmp_path)
-    assert [(output.name, output.task, output.shape) for output in model.outputs] == contracts
+    assert [(output.name, output.chosen.task, output.shape) for output in model.outputs] == contracts
     assert [layer.top[0] for layer in model.deploy.layer if layer.type == "Input"] == ["data"]
     answers_by_reader = {}
     write_saved_model(tmp_path / "saved", model.served())
@@ -113,7 +113,7 @@ def output_of(task, shape, n_classes=0):
         task, ("o",), None, is_target_fed=False, activation="none", shape=shape, n_classes=n_classes, ignore_label=None,
         found_by="test",
     )  # fmt: skip
-    return ServedOutput("o", "o", task, shape, n_classes, chosen)
+    return ServedOutput("o", "o", shape, chosen)
 
 
 def test_a_rounded_file_is_judged_by_its_answers():
