@@ -247,11 +247,7 @@ def _matrix(
 ) -> str:
     """Return an SVG of a square of cells, with the classes beside and above the square.
 
-    Args:
-        names: One per class.
-        label: Content of the chart, for screen readers.
-        cell_of: Takes row, column and place; returns the cell.
-        has_links: Whether cells are links: a screen reader reads nothing inside of an ``img``.
+    With ``has_links`` the chart is a group: a screen reader reads nothing inside of an ``img``.
     """
     n = len(names)
     cell = max(13.0, min(46.0, 620.0 / n))
@@ -286,16 +282,9 @@ def _matrix(
 def _cell(
     text: str, short: str, strength: float, square: _Square, *, kind: str, title: str, link: str | None = None
 ) -> str:
-    """Return a cell.
+    """Return a cell with the number ``text``, or with ``short`` where ``text`` would be illegibly small.
 
-    Args:
-        text: The cell's number; empty for none.
-        short: The cell shows this where ``text`` would be illegibly small.
-        strength: From 0 to 1.
-        square: Where the cell is.
-        kind: CSS class, which has the colour; empty for none.
-        title: A browser shows this when the pointer rests on the cell.
-        link: Address that the cell leads to; None for no link.
+    ``strength`` is from 0 to 1. ``kind`` is the CSS class with the colour, empty for none.
     """
     x, y, size = square
     side = size - 2
@@ -422,10 +411,7 @@ def grouped(value: float) -> str:
 def line_table(lines: Sequence[Line], *, x_label: str, y_format: Callable[[float], str]) -> str:
     """Return the values of a chart's lines as a folded table with at most ``MAX_TABLE_ROWS`` evenly spread rows.
 
-    Args:
-        lines: As of ``line_chart``. A line's value in a row is that of the line's last point up to the row.
-        x_label: Name of the x axis.
-        y_format: Text of a y value.
+    A row has the value of each line's last point up to the row.
     """
     xs = sorted({x for line in lines for x, _ in line.points})
     row_indices = np.linspace(0, len(xs) - 1, min(len(xs), MAX_TABLE_ROWS)).round().astype(int)

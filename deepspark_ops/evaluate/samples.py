@@ -76,9 +76,7 @@ class Samples:
     def answer_names(self, task: TaskName, class_names: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """Return the names of a task's answers, in order: a table's label columns, or the classes.
 
-        Args:
-            task: Answers of pairs and reconstructions have no names.
-            class_names: Of the net, where they may differ from those of these samples.
+        ``class_names`` are of the net, where they may differ from those of these samples.
         """
         if task in ("embedding", "reconstruction"):
             return ()

@@ -169,13 +169,9 @@ class ScoreSum:
     def __init__(
         self, n_classes: int, *, worst: int = 0, ignore_label: int | None = None, wants_ranking: bool = True
     ) -> None:
-        """Start at nothing.
+        """Start at nothing; keep the ``worst`` mistakes. Samples of ``ignore_label`` (Caffe's) do not count.
 
-        Args:
-            n_classes: Length of a score vector.
-            worst: How many mistakes to keep.
-            ignore_label: Samples of this label do not count (Caffe's ``ignore_label``).
-            wants_ranking: Rank each class against the rest, which takes some megabytes, and measure calibration.
+        Rankings of each class against the rest, and calibration, take some megabytes.
         """
         self._n_classes = n_classes
         self._worst = worst
@@ -191,12 +187,9 @@ class ScoreSum:
         self._answers: list[Answers] = []
 
     def add(self, probabilities: Floats, labels: npt.NDArray[np.generic], *, start: int | None = None) -> None:
-        """Count the next batch.
+        """Count a batch: distributions (n, n_classes), read only, and labels (n,), whole numbers of any dtype.
 
-        Args:
-            probabilities: Shape (n, n_classes), each row a distribution; read only.
-            labels: Shape (n,), integers of any dtype (HDF5 labels are floats).
-            start: Position of the first sample; None: it follows those that were read.
+        Without ``start`` the samples follow those that were read.
 
         Raises:
             DataError: A label outside [0, n_classes) or a probability that is not finite; says which sample.

@@ -67,14 +67,7 @@ def score_samples(
 ) -> tuple[tuple[TaskSum, ...], SampleDigest]:
     """Score every sample once, in order, or the samples from ``start`` to before ``stop``.
 
-    Args:
-        answer: The net.
-        samples: What it is scored on.
-        tasks: Its results, the main one first.
-        worst: How many samples to keep for the report.
-        start: Position of the first sample.
-        stop: Position after the last one; None: to the end.
-        each: Takes samples with the answers of all results, once they are counted.
+    ``worst`` samples are kept for the report. ``each`` takes samples once they are counted, with all answers.
 
     Returns:
         A sum for each result, and the samples' digest.
@@ -165,12 +158,9 @@ def joined(parts: Sequence[Array]) -> Array:
 def answered_batches(
     answer: Answer, batches: Iterable[Batch], digest: SampleDigest
 ) -> Generator[tuple[Batch, Mapping[str, Array]], None, None]:
-    """Yield batches with the net's answers, in order; a thread reads, others compute.
+    """Yield batches with the net's answers, in order, and add them to ``digest``; a thread reads, others compute.
 
-    Args:
-        answer: The net.
-        batches: What it answers; read on a thread until the generator has ended or is closed.
-        digest: Every batch is added.
+    The thread ends with the generator, or when the generator is closed.
     """
 
     def read() -> Iterator[Batch]:
@@ -190,12 +180,8 @@ def report_of(
 ) -> MetricsReport:
     """Return the report of a net's results; the report of the main result contains the further results.
 
-    Args:
-        sums: Of each result, the main one first.
-        scored: What was scored on what; its blobs are replaced by each result's own.
-        names: Of the main result, as ``Samples.answer_names`` gives them: of further ones nobody knows whose they are.
-        speed: How fast the net scores.
-        slices: Of each result; empty for none.
+    Blobs in ``scored`` are replaced by each result's own. ``names`` are of the main result; names of further results
+    are not known.
     """
 
     def head(task_sum: TaskSum, **further: Any) -> ReportHead:
@@ -220,16 +206,10 @@ def report_of(
 def measure_speed(
     forward: Callable[[], Any], *, batch_size: int, device: str, clock: Callable[[], float] = time.perf_counter
 ) -> Speed:
-    """Time forward passes on a full batch for about half a second, for a large net two seconds.
+    """Time a forward pass on a full batch, compiled by an earlier call, for half a second, a large net two seconds.
 
     Passes are timed in some stretches of time. The fastest pass of each stretch counts: other work on the machine
     disturbed this pass least. The spread of the stretches shows how exact the figure is.
-
-    Args:
-        forward: One pass, data in memory; compiled by an earlier call.
-        batch_size: Its samples.
-        device: What it runs on, in words.
-        clock: Returns the time in seconds.
     """
     began = clock()
     fastest: list[float] = []
@@ -254,14 +234,7 @@ def measure_speed(
 def scored_samples(
     metrics: MetricsReport, total: TaskSum, digest: SampleDigest, groups: npt.NDArray[np.uint64] | None
 ) -> ScoredSamples:
-    """Return the answers of the main result for ``samples.h5``.
-
-    Args:
-        metrics: What was found.
-        total: Sum of the main result.
-        digest: Of all samples.
-        groups: Of all samples; see ``sample_groups``.
-    """
+    """Return the answers of the main result for ``samples.h5``; ``groups`` as of ``sample_groups``."""
     answers = total.samples()
     return ScoredSamples(
         dataset_digest=metrics.scored.dataset_digest,

@@ -62,13 +62,8 @@ def score_on(
 ) -> Scored:
     """Score every sample in tasks of Spark; a ``stage.ScoreAll`` once the context is bound.
 
-    Args:
-        context: Tasks on hosts without the driver's files read the files from the driver.
-        config: What is scored.
-        trained: The net, as the driver has opened it.
-        tasks: Its results; each task of Spark finds them by itself.
-        answer: Unused here: the driver computes nothing.
-        rows: Folder for files with a row for each sample; None for none.
+    Each task opens the net by itself; ``answer`` is unused, the driver computes nothing. Tasks on hosts without the
+    driver's files read them from the driver.
 
     Raises:
         ConfigError: The driver's address cannot be used.

@@ -86,10 +86,6 @@ def score_here(
 def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evaluation:
     """Score a run's net and write metrics, report and samples; each is replaced whole, metrics last.
 
-    Args:
-        config: What is scored.
-        score: Where.
-
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
     """

@@ -32,12 +32,7 @@ Answers = Callable[[Feeds], dict[str, npt.NDArray[Any]]]
 
 
 def scoring_device(devices: Literal["auto", "cpu", "gpu"], solver: SolverSpec, *, n_threads: int) -> ReadyDevices:
-    """Set up the device for scoring: TensorFlow's first GPU, or the CPU.
-
-    Args:
-        devices: ``EvaluateConfig.devices``; ``auto``: a GPU where the solver says so and there is one.
-        solver: Its ``solver_mode`` counts.
-        n_threads: TensorFlow's threads.
+    """Set up the device for scoring, TensorFlow's first GPU or the CPU; ``auto``: as the solver's ``solver_mode`` says.
 
     Raises:
         DeviceError: ``gpu``, and TensorFlow sees none.
@@ -95,15 +90,10 @@ def compile_answers(
     device: str = "",
     takes_sizes: bool = False,
 ) -> Answers:
-    """Compile ``net`` and return a function from a batch to the results.
+    """Compile ``net``, of phase TEST, and return a function from a batch to the results.
 
-    Args:
-        net: Built for phase TEST.
-        params: Its parameter vector, shape (n_params,).
-        tasks: Its results.
-        n_threads: TensorFlow's threads; fixed for the process by the first net compiled in it.
-        device: TensorFlow's name of the device; empty: its own choice.
-        takes_sizes: Take also single samples, of any size.
+    TensorFlow's threads are fixed for the process by the first net compiled in it. ``device``: TensorFlow's name, empty
+    for its own choice. With ``takes_sizes`` single samples of any size are taken, too.
 
     Returns:
         Outputs after their activation, and the targets that the net computes from data, by blob.
@@ -133,13 +123,7 @@ def _by_sample(target: npt.NDArray[Any], feeds: Feeds) -> npt.NDArray[Any]:
 
 
 def compile_targets(net: NetSpec, tasks: Sequence[ChosenTask], *, n_threads: int) -> Answers:
-    """Compile the targets computed by a net from data alone; fed targets need no compiling.
-
-    Args:
-        net: Built for phase TEST.
-        tasks: Its results.
-        n_threads: TensorFlow's threads.
-    """
+    """Compile the targets computed by a net from data alone; fed targets need no compiling."""
     names = [task.target for task in tasks if task.target is not None and not task.is_target_fed]
     if not names:
         return lambda feeds: {}

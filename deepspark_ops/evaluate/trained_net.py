@@ -90,13 +90,7 @@ def open_trained_net(
 ) -> Iterator[TrainedNet]:
     """Load a run's net, last snapshot (or ``weights``) and data (or ``dataset``); close the data at the end.
 
-    Args:
-        run_dir: Folder of the run.
-        weights: A .caffemodel to use instead of the last snapshot.
-        dataset: Ingested dataset to use instead of the run's.
-        split: Part of the data.
-        batch_size: Samples per forward pass; None for the default, or the net's own where it takes no other.
-        default_batch_size: The default.
+    Without ``batch_size`` a pass has ``default_batch_size`` samples, or the net's own number where it takes no other.
 
     Raises:
         ConfigError: There is no run, no snapshot, or no such file.

@@ -83,10 +83,6 @@ def write_bundle(config: ExportConfig, *, on_step: OnStep) -> Bundle:
     The bundle is written into a hidden folder beside its destination, checked, and renamed. The rename replaces an
     older bundle.
 
-    Args:
-        config: What to export.
-        on_step: Called with a few words before each step.
-
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct, or ``ExportDiffers``; nothing is put in place.
     """
@@ -314,11 +310,7 @@ def compare_readings(
 ) -> Check:
     """Return the comparison of the bundle's files, as each reader ran them, with the trained graph.
 
-    Args:
-        readings: By every reader of every file.
-        outputs: The model's outputs.
-        expected: Answers of the trained graph, output -> (n, ...).
-        left_out: Format -> why the net cannot have it.
+    ``expected`` are the answers of the trained graph, output -> (n, ...).
 
     Raises:
         ExportDiffers: A reading has other numbers.

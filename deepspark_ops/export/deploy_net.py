@@ -53,15 +53,11 @@ def build_deploy_net(
 ) -> DeployNet:
     """Return the deploy net.
 
+    ``message`` has the layers in phase TEST as the user wrote them; data layers provide the blobs ``fed``.
+
     The deploy net has the layers that the results depend on, in order, without losses, accuracies, data and labels.
     Data blobs become tops of Input layers of batch size 1; if a Slice splits a pair, only the channels of the exported
     branch. A Softmax or Sigmoid follows each result with an activation. Phase rules are removed: the net has one form.
-
-    Args:
-        message: The net's layers in phase TEST, as the user wrote them.
-        net: Net built from ``message``.
-        tasks: Results of the net; for a pair, one branch.
-        fed: Blobs that data layers provide.
     """
     deploy = caffe_pb2.NetParameter(name=net.name)
     sides = _sides(net, tasks, fed)

@@ -68,10 +68,6 @@ def table_of_input(contract: InputContract, bundle: Path) -> TableColumns | None
 def options_from_words(steps: Sequence[str], bundle: Path) -> TransformOptions:
     """Return the transform of a bundle's steps, without the steps to BGR and of features.
 
-    Args:
-        steps: Steps of an input in ``manifest.json``.
-        bundle: Folder with the mean image, if a step needs the mean image.
-
     Raises:
         DataError: A step that this release does not know.
         WeightsError: The mean image cannot be read.

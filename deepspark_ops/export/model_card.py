@@ -36,12 +36,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 
 
 def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | None) -> str:
-    """Return the card in Markdown.
-
-    Args:
-        bundle: Folder with all files except card and manifest.
-        manifest: Content of the future manifest.
-        metrics: Scores of these weights on test data; None if the weights were not scored.
+    """Return the card in Markdown, for a folder with all files but card and manifest; ``metrics`` are of test data.
 
     Raises:
         CaffeImportError: The deploy net is damaged.

@@ -104,13 +104,7 @@ class ServedInput:
 def find_served_inputs(
     samples: CheckSamples, inputs: Sequence[DeployInput], *, is_trained_on_samples: bool = True
 ) -> tuple[ServedInput, ...]:
-    """Return the model's inputs, one per input of the deploy net, in the same order.
-
-    Args:
-        samples: Samples for the check of the net.
-        inputs: Inputs of the deploy net.
-        is_trained_on_samples: As in ``ModelParts``.
-    """
+    """Return the model's inputs, one per input of the deploy net, in the same order."""
     first = samples.read(0, 1)
     served_by_blob: dict[str, ServedInput] = {}
     for layer in samples.layers:

@@ -124,12 +124,7 @@ def _params_of(net: NetSpec, blob: str) -> set[int]:
 
 
 def served_outputs(tasks: Sequence[ChosenTask], blobs: Mapping[ChosenTask, str]) -> tuple[ServedOutput, ...]:
-    """Return the outputs, the main output first.
-
-    Args:
-        tasks: Result of ``served_tasks``.
-        blobs: Task -> blob of the deploy net.
-    """
+    """Return the outputs, the main output first; ``blobs``: result of ``served_tasks`` -> blob of the deploy net."""
     outputs: list[ServedOutput] = []
     for task in tasks:
         is_flat = task.task in ("classification", "multi_label")

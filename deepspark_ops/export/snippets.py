@@ -96,10 +96,7 @@ LIBRARIES: Final[Mapping[str, Library | None]] = {
 def snippets(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> dict[str, str]:
     """Return name of a library -> code that loads the bundle, for each format in the bundle.
 
-    Args:
-        bundle: The folder.
-        manifest: Its manifest.
-        shown_path: Path of the folder in the code; default: ``bundle``.
+    The code has ``shown_path`` as the path of the folder, by default ``bundle``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -115,13 +112,7 @@ def snippets(bundle: Path, manifest: BundleManifest, shown_path: str | None = No
 
 
 def snippet_of(name: str, bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
-    """Return Python that runs the bundle's file for a library once, on zeros.
-
-    Args:
-        name: One of ``LIBRARIES``.
-        bundle: As for ``snippets``, likewise the further arguments.
-        manifest: Likewise.
-        shown_path: Likewise.
+    """Return Python that runs the bundle's file for one of ``LIBRARIES`` once, on zeros; arguments as for ``snippets``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -134,8 +125,7 @@ def snippet_of(name: str, bundle: Path, manifest: BundleManifest, shown_path: st
 def image_snippet(contract: InputContract) -> str:
     """Return Python that converts an image file into a sample of an input, as ingestion made the training samples.
 
-    Args:
-        contract: Input for images; the preprocessing of its training images must be known.
+    The preprocessing of the training images must be known.
     """
     images = contract.images
     assert images is not None, "nobody knows what was done"

@@ -51,14 +51,8 @@ class ServedModel(tf.Module):  # type: ignore[misc]
     ) -> None:
         """Build the parts of the graph; writing the graph traces it.
 
-        Args:
-            build: Returns the deploy net for a batch size.
-            params: Parameter vector of the net, shape (n_params,).
-            inputs: Inputs of the model.
-            outputs: Outputs of the model.
-            trial: Blob -> some input samples of the net, for a trial whether the net can compute any batch size.
-            unit_batch: Smallest number of samples that the net computes together.
-            is_portable: Use only operations that TensorFlow Lite has, too.
+        ``trial`` has input samples of the net by blob: they show whether the net can compute any batch size. With
+        ``is_portable`` the graph has only operations that TensorFlow Lite has, too.
 
         Raises:
             NetError: A layer type that cannot be computed.
@@ -115,9 +109,6 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         """Drop the net of any batch size unless the results equal the results of the net of a single sample.
 
         A layer may compute with the batch size; only a run shows this.
-
-        Args:
-            feeds: Input samples of the net, at least one.
         """
         names = [served.blob for served in self._inputs]
         rows = {name: np.resize(feeds[name], (_TRIAL_SAMPLES, *feeds[name].shape[1:])) for name in names}
@@ -247,13 +238,10 @@ def _in_units(values: tf.Tensor, unit: int) -> tf.Tensor:
 def _checked_request(values: tf.Tensor, name: str, shape: Shape) -> tf.Tensor:
     """Return a request's argument after a check of its shape.
 
+    An extent of -1 in ``shape``, which has no batch axis, allows any extent except 0.
+
     TensorFlow compares a request's dtype with the signature, but not the shape: a kernel compiled for another shape
     then ends the whole serving process.
-
-    Args:
-        values: The argument, batch axis first.
-        name: Name of the argument, for the message.
-        shape: Allowed extents after the batch axis; -1 allows any extent except 0.
 
     Returns:
         The same values. For another rank or extent, or a batch of 0 samples, running the operation raises

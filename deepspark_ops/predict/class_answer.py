@@ -42,13 +42,7 @@ def served_answers(
 
 
 def result_columns(answers: Mapping[str, Values], manifest: BundleManifest, top_k: int) -> dict[str, Any]:
-    """Return the columns of predictions for every output of ``answers``, as in ``columns.output_schema``.
-
-    Args:
-        answers: Output -> (n, ...), float32.
-        manifest: Describes the outputs.
-        top_k: See ``class_columns``.
-    """
+    """Return the columns of predictions for every output of ``answers``, (n, ...), as in ``columns.output_schema``."""
     columns: dict[str, Any] = {}
     for at, result in enumerate(manifest.results()):
         if result.name not in answers:
@@ -74,13 +68,7 @@ def _label_columns(probabilities: Values, output: OutputContract) -> dict[str, A
 
 
 def class_columns(scores: Values, output: OutputContract, top_k: int) -> dict[str, Any]:
-    """Return the columns of predictions; of equal scores the lower class goes first.
-
-    Args:
-        scores: (n, n_classes), float32.
-        output: Has the names of the classes.
-        top_k: Number of most probable classes of a row, limited by the number of classes.
-    """
+    """Return the columns of predictions for float32 scores (n, n_classes); of equal scores the lower class is first."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k].astype(np.int64)
     top = np.take_along_axis(scores, order, axis=1)
     columns: dict[str, Any] = {

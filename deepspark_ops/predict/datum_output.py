@@ -42,10 +42,6 @@ class DatabasePlan:
 def database_plans(output: Path, schema: pa.Schema) -> list[DatabasePlan]:
     """Return a plan for each blob: ``output`` is the database of a single blob, or has a folder for each blob.
 
-    Args:
-        output: Folder of the databases.
-        schema: Columns of features (``columns.output_schema``).
-
     Raises:
         ConfigError: A blob has more axes than a Datum, or a folder holds other files than a database.
     """

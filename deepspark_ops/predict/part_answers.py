@@ -115,10 +115,7 @@ def answer_records(part: PartConfig, records: Iterable[InputRecord], count: Answ
 def write_part(part: PartConfig, number: int, batches: Iterable[pa.RecordBatch]) -> None:
     """Write the rows of a part into a file of the output, whole; a part without rows has no file, except part 0.
 
-    Args:
-        part: Has an output.
-        number: Of the part; files sort as the parts do.
-        batches: The rows.
+    Files sort by ``number`` as the parts do.
     """
     schema, folder = _opened(part)[2], part.files.output_on_host()
     assert folder is not None, "the rows go into a table of the catalog"

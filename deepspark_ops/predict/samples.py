@@ -81,12 +81,6 @@ class SampleForm:
 
         If the steps are unknown, an image of another size gets the bundle's size.
 
-        Args:
-            contract: The bundle's input.
-            config: Preprocessing of raw images; None: as of the training images.
-            crop_size: Crop of the bundle's preprocessing.
-            table: See the attribute.
-
         Raises:
             ConfigError: The training images had another size than the options say.
         """
@@ -149,9 +143,7 @@ class SampleForm:
     def values(self, content: Content, *, is_stored: bool = False) -> tuple[Values, str]:
         """Return the values of a content for this input, and a remark if a training sample had other steps.
 
-        Args:
-            content: Content of an input.
-            is_stored: See ``InputRecord``; a stored image has pixels if the steps of the training images are known.
+        A stored image has pixels if the steps of the training images are known; see ``InputRecord``.
 
         Raises:
             RecordError: The content is unusable.
@@ -396,11 +388,7 @@ def form_of_config(config: RawImageConfig, manifest: BundleManifest, bundle: Pat
 
 
 def chunk_size(manifest: BundleManifest, batch_size: int | None) -> int:
-    """Return the number of samples of a call of a bundle.
-
-    Args:
-        manifest: The bundle's manifest.
-        batch_size: The option; None: the net's batch if the net takes no other batch, else the default.
+    """Return the number of samples of a call of a bundle: the option, the net's only batch, or the default.
 
     Raises:
         ConfigError: The net takes another batch only.

@@ -85,10 +85,6 @@ def run_on_spark(config: BundleInputConfig) -> Summary:
 def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
     """Answer every input in tasks of Spark, and write a table of the catalog or a folder of Parquet files.
 
-    Args:
-        session: Its tasks compute; replaces Spark's options.
-        config: Config of predict or features.
-
     Raises:
         ConfigError: An option, the bundle, an input or the output is wrong.
         DataError: No input can be used, or an input of a strict config.

@@ -161,13 +161,7 @@ class Progress:
 
 
 def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """Return a chunk's rows by column; the row of an unusable sample has an error alone.
-
-    Args:
-        chunk: Samples in their order.
-        answer: The net.
-        columns: Names of the columns of the answer.
-    """
+    """Return a chunk's rows by column; the row of an unusable sample has an error alone."""
     usable = [values for sample in chunk if (values := sample.values) is not None]
     answered = answer(usable) if usable else {name: () for name in columns}
     rows: dict[str, Sequence[Any]] = {}

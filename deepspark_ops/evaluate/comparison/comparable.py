@@ -15,10 +15,7 @@ _DIGEST_SHOWN: Final = 15
 def why_not_compared(first: MetricsReport | None, second: MetricsReport | None, labels: tuple[str, str]) -> str | None:
     """Return the reason against a comparison of two evaluations by sample and by cell; None for comparable evaluations.
 
-    Args:
-        first: What one found; None if the run was not evaluated.
-        second: What the other found.
-        labels: What the two runs are called.
+    The metrics of a run without an evaluation are None; ``labels`` are the names of the two runs.
     """
     missing = [label for label, metrics in zip(labels, (first, second), strict=True) if metrics is None]
     if first is None or second is None:

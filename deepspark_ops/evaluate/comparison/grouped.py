@@ -94,26 +94,14 @@ def group_sums(differences: npt.NDArray[np.integer], groups: Groups) -> Sums:
 
 
 def compare_right_groups(gains: Sums, groups: Groups, *, level: float) -> Gain:
-    """Compare two nets by the correctly classified samples.
-
-    Args:
-        gains: (n_samples,) 1 where the candidate alone is right, -1 where production alone is, else 0.
-        groups: Of the samples.
-        level: Of the interval.
-    """
+    """Compare two nets by right answers; gains are 1 where the candidate alone is right, -1 for production, else 0."""
     interval = group_interval(gains, groups, level=level)
     p_value = flipped_p_value(group_sums(gains, groups))
     return Gain(float(gains.mean()), interval, level, p_value, int(groups.max()) + 1)
 
 
 def compare_loss_groups(gains: Values, groups: Groups, *, level: float) -> Gain:
-    """Compare two nets by the loss of each sample.
-
-    Args:
-        gains: (n_samples,) production's loss minus the candidate's.
-        groups: Of the samples.
-        level: Of the interval.
-    """
+    """Compare two nets by losses; the gain of a sample is production's loss minus the candidate's."""
     means = _subset_means(gains, groups)
     p_value = (int(np.count_nonzero(means <= 0)) + 1) / (len(means) + 1)
     interval = _interval(means, level)
@@ -125,11 +113,6 @@ def group_interval(gains: Values | Sums, groups: Groups, *, level: float) -> tup
 
     A mean m is rejected if few subsets of groups have a mean below m: Hartigan, "Using subsample values as typical
     values" (1969). Each group is in a subset with chance 1/2; the empty subset counts as below every value.
-
-    Args:
-        gains: (n_samples,).
-        groups: Of the samples.
-        level: Share of intervals that hold the true mean.
 
     Returns:
         None if the groups are too few to reject any value.

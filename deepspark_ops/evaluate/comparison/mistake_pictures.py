@@ -63,13 +63,7 @@ def kept_errors(losses: SampleLosses, most: int = MOST_KEPT_ERRORS) -> list[int]
 
 
 def write_mistake_pictures(folder: Path, samples: ScoredSamples, pictures: Mapping[int, EncodedPicture]) -> None:
-    """Keep pictures of mistakes in an evaluation's folder; no file where the samples are no pictures.
-
-    Args:
-        folder: Of the evaluation.
-        samples: What the net answered.
-        pictures: Sample position -> its picture.
-    """
+    """Keep pictures of mistakes, by position, in an evaluation's folder; no file where the samples are no pictures."""
     path = folder / PICTURES_NAME
     if pictures:
         write_pictures(path, pictures, _made_of(samples))

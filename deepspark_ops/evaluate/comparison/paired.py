@@ -51,9 +51,7 @@ def mcnemar_p_value(n_gained: int, n_lost: int) -> float:
 def two_sided_p_value(n_first: int, n_second: int) -> float:
     """Return the two-sided p-value of McNemar's exact test, for two nets of equal standing.
 
-    Args:
-        n_first: Samples that the first alone gets right.
-        n_second: Samples that the second alone gets right.
+    ``n_first`` and ``n_second`` count the samples that one of the nets alone gets right.
 
     Returns:
         The chance of such a difference or a larger one, in either direction, if both were equally good.
@@ -68,15 +66,11 @@ def two_sided_p_value(n_first: int, n_second: int) -> float:
 def compare_right(candidate: Right, production: Right, *, level: float, groups: Groups | None = None) -> Gain:
     """Compare two nets by the correctly classified samples.
 
+    With the ``groups`` of samples that are not independent, the test and the interval are of groups.
+
     The interval is Bonett and Price's, "Adjusted Wald confidence interval for a difference of binomial proportions
     based on paired data" (2012). A pseudo-sample is added to either side: without a discordant sample the interval
     would have width 0.
-
-    Args:
-        candidate: (n_samples,), which samples the candidate gets right.
-        production: (n_samples,), likewise.
-        level: Of the interval.
-        groups: Of the samples, where they are not independent; the test and the interval are then of groups.
     """
     if groups is not None:
         return compare_right_groups(candidate.astype(np.int64) - production, groups, level=level)
@@ -91,16 +85,10 @@ def compare_right(candidate: Right, production: Right, *, level: float, groups: 
 
 
 def compare_losses(candidate: Losses, production: Losses, *, level: float, groups: Groups | None = None) -> Gain:
-    """Compare two nets by the loss of each sample: paired bootstrap of the mean difference, percentile interval.
+    """Compare two nets by the loss of each sample, (n_samples,) nats: paired bootstrap, percentile interval.
 
     Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 8 and 13. p counts the resamples without a
     gain, plus 1, so p is never 0 (Davison and Hinkley, "Bootstrap Methods and their Application", 4.2).
-
-    Args:
-        candidate: (n_samples,), nats.
-        production: (n_samples,), likewise.
-        level: Of the interval.
-        groups: Of the samples, as for ``compare_right``.
     """
     gains = production - candidate
     if groups is not None:

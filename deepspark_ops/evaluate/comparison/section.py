@@ -74,11 +74,8 @@ def make_section(
 ) -> ComparisonSection:
     """Compare two evaluations for the report.
 
-    Args:
-        candidate: The run's own.
-        production: Of the same samples.
-        known_content: Content hashes of the samples on which production was promoted; None if they are not known.
-        has_picture: Whether the sample at a position may be one that is shown.
+    ``known_content`` is None if the samples on which production was promoted are not known. Only samples with
+    ``has_picture`` are shown.
 
     Raises:
         DataError: They are of different samples, or of different tasks.
@@ -118,13 +115,7 @@ def with_decision(page: str, *, promotes: bool, reason: str) -> str:
 
 
 def section_view(section: ComparisonSection, names: Sequence[str], pictures: Mapping[int, object]) -> dict[str, object]:
-    """Return the values for the template.
-
-    Args:
-        section: What to show.
-        names: Class names in label order.
-        pictures: Sample position -> what the template needs to show it; samples without one are left out.
-    """
+    """Return the values for the template; ``pictures``: position -> what shows a sample, others are left out."""
     comparison = section.comparison
 
     def shown(differences: Sequence[Difference]) -> list[dict[str, object]]:

@@ -85,12 +85,7 @@ class CalibrationSum:
         self._confidences = ExactSums(n_bins)
 
     def add(self, confidences: npt.NDArray[np.floating], is_right: npt.NDArray[np.bool_], *, start: int = 0) -> None:
-        """Count a batch.
-
-        Args:
-            confidences: (n,), the probability of what the net answered.
-            is_right: (n,), whether the answer is true.
-            start: Position of the first sample, for messages.
+        """Count a batch: confidences (n,) of the answers, whether each is right (n,), position of the first sample.
 
         Raises:
             DataError: A confidence outside of [0, 1].

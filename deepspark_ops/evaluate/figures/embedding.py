@@ -80,12 +80,7 @@ class VerificationSum:
         self._same_distances = HistogramSum(most=_HISTOGRAM_BOXES)
 
     def add(self, distances: npt.NDArray[np.floating], is_same: npt.NDArray[np.bool_], *, start: int = 0) -> None:
-        """Count a batch.
-
-        Args:
-            distances: (n,), smaller for what is more alike.
-            is_same: (n,), whether the two belong together.
-            start: Position of the first pair, for messages.
+        """Count a batch: distances (n,), whether two belong together (n,), position of the first pair.
 
         Raises:
             DataError: A distance is not finite.
@@ -191,12 +186,7 @@ class NeighbourSum:
         self._labels = np.zeros(0, np.int64)
 
     def add(self, vectors: npt.NDArray[np.floating], labels: npt.NDArray[np.generic], *, start: int) -> None:
-        """See a batch.
-
-        Args:
-            vectors: (n, width).
-            labels: (n,), the classes, whole numbers.
-            start: Position of the first sample.
+        """See a batch: vectors (n, width), classes (n,) as whole numbers, position of the first sample.
 
         Raises:
             DataError: A vector is not finite.

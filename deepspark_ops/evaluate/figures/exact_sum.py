@@ -30,11 +30,7 @@ class ExactSums:
         self._units = [0] * n
 
     def add(self, values: npt.NDArray[np.floating]) -> None:
-        """Add rows.
-
-        Args:
-            values: Shape (rows, n), finite, float64 or narrower.
-        """
+        """Add rows of shape (rows, n), finite, float64 or narrower."""
         n = len(self._units)
         step = max(1, _MOST_AT_ONCE // n)
         for start in range(0, len(values), step):

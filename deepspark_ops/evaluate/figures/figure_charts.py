@@ -29,8 +29,7 @@ _SIDE = 320
 def roc_curves(ranked: Mapping[str, Ranked]) -> tuple[str, str]:
     """Return the ROC curves of up to ``MAX_CURVES`` classes, by name, beside the line of a guessing net.
 
-    Args:
-        ranked: At least one with a curve; those without are left out.
+    Classes without a curve are left out; at least one has a curve.
 
     Returns:
         The chart, and its values as a folded table.
@@ -65,9 +64,7 @@ def drawn_curves(ranked: Mapping[str, Ranked]) -> list[Line]:
 def reliability_chart(calibration: Calibration, links: Mapping[int, str] | None = None) -> str:
     """Return the share of right answers over the confidence, a bar a bin, with the distance to the diagonal.
 
-    Args:
-        calibration: The bins.
-        links: Position of a bin -> address that the bar leads to.
+    ``links``: position of a bin -> address that the bar leads to.
     """
     area = _Area(0.0, 1.0, 0.0, 1.0, _SIDE + 60, _SIDE)
     label = "Reliability: share of right answers over confidence"
@@ -103,12 +100,7 @@ def residual_chart(
 ) -> str:
     """Return a bar for each interval of a residual or another value.
 
-    Args:
-        residuals: The bars.
-        x_label: Name of the value.
-        counted_unit: Word for what is counted, in the singular.
-        guide: Value with a line; None for no line.
-        links: Position of a bar -> address that the bar leads to.
+    A line marks the value ``guide``. ``links``: position of a bar -> address that the bar leads to.
     """
     n = len(residuals.counts)
     high = residuals.low + n * residuals.width
@@ -133,10 +125,7 @@ def distance_charts(
 ) -> dict[str, str]:
     """Return the charts ``same`` and ``other`` of the distances of pairs; a kind without a pair has no chart.
 
-    Args:
-        distances: The bars.
-        threshold: Distance with a line; None for no line.
-        links: Chart -> position of a bar -> address that the bar leads to.
+    A line marks ``threshold``. ``links``: chart -> position of a bar -> address that the bar leads to.
     """
     kinds = (("same", distances.same, "alike pair"), ("other", distances.other, "other pair"))
     return {
@@ -179,9 +168,7 @@ def density_chart(density: Density) -> str:
 def bar_chart(shares: Sequence[tuple[str, float | None]], *, label: str) -> str:
     """Return a lying bar for each name, e.g. the IoU of each class, in the order given, ``MAX_BARS`` at most.
 
-    Args:
-        shares: Name and share in [0, 1]; None: nothing to measure.
-        label: What it shows, for screen readers.
+    A share is in [0, 1]; None: nothing to measure.
     """
     shown = shares[:MAX_BARS]
     names = [name if len(name) <= 20 else name[:19] + "…" for name, _ in shown]

@@ -41,12 +41,7 @@ class HistogramSum:
     """
 
     def __init__(self, n_axes: int = 1, *, most: int) -> None:
-        """Start at nothing.
-
-        Args:
-            n_axes: Numbers that make a point.
-            most: Boxes along an axis, 2 at least.
-        """
+        """Start at nothing; points have ``n_axes`` numbers, and an axis at most ``most`` boxes, 2 at least."""
         self._most = most
         self._exponent = 0
         self._first = np.zeros(n_axes, np.int64)

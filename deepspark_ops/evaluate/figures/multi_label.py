@@ -120,12 +120,7 @@ class MultiLabelSum:
         self._calibration = CalibrationSum()
 
     def add(self, probabilities: npt.NDArray[np.floating], labels: npt.NDArray[np.generic], *, start: int = 0) -> None:
-        """Count a batch.
-
-        Args:
-            probabilities: (n, n_labels), each in [0, 1].
-            labels: (n, n_labels), 0 or 1 of any dtype, or the ignored value.
-            start: Position of the first sample, for messages.
+        """Count a batch of shape (n, n_labels): probabilities, and labels of 0, 1 or the ignored value, of any dtype.
 
         Raises:
             DataError: A label is neither 0 nor 1, or a probability is none; says which sample.

@@ -72,12 +72,7 @@ class ReconstructionSum:
         self._best = Extremes(shown, wants_smallest=True)
 
     def add(self, given_back: Floats, original: Floats, *, start: int = 0) -> None:
-        """Count a batch.
-
-        Args:
-            given_back: (n, ...), what the net made.
-            original: The same shape, what it should be.
-            start: Position of the first sample.
+        """Count a batch: outputs and originals (n, ...) of the same shape, position of the first sample.
 
         Raises:
             DataError: A number is not finite.

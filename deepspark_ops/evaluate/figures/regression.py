@@ -136,12 +136,7 @@ class RegressionSum:
     """
 
     def __init__(self, n_outputs: int, *, worst: int = 0) -> None:
-        """Start at nothing.
-
-        Args:
-            n_outputs: Numbers predicted for a sample.
-            worst: How many samples to keep.
-        """
+        """Start at nothing; ``worst``: how many samples to keep."""
         self._n_outputs = n_outputs
         self._n_samples = 0
         self._sums = tuple(ExactSums(n_outputs) for _ in range(5))  # of what ``add`` adds
@@ -151,12 +146,7 @@ class RegressionSum:
         self._worst = Extremes(worst)
 
     def add(self, predicted: Floats, true: Floats, *, start: int = 0) -> None:
-        """Count a batch.
-
-        Args:
-            predicted: (n, n_outputs).
-            true: (n, n_outputs).
-            start: Position of the first sample.
+        """Count a batch: predicted and true numbers (n, n_outputs), position of the first sample.
 
         Raises:
             DataError: A number is not finite.
@@ -223,13 +213,7 @@ class RegressionSum:
 
 
 def refuse_not_finite(values: Floats, subject: str, remedy: str, start: int) -> None:
-    """Refuse a number that is not finite, with the sample's position.
-
-    Args:
-        values: (n, ...).
-        subject: Its name in the message.
-        remedy: What to do.
-        start: Position of the first sample.
+    """Refuse a number of (n, ...) that is not finite, with the position of its sample.
 
     Raises:
         DataError: A number is not finite.

@@ -84,13 +84,7 @@ class SegmentationSum:
     """
 
     def __init__(self, n_classes: int, *, ignore_label: int | None = None, worst: int = 0) -> None:
-        """Start at nothing.
-
-        Args:
-            n_classes: Classes that the net scores.
-            ignore_label: Pixels of this label do not count (Caffe's ``ignore_label``).
-            worst: How many images to keep.
-        """
+        """Start at nothing; pixels of ``ignore_label`` (Caffe's) do not count, ``worst`` images are kept."""
         self._n_classes = n_classes
         self._ignore_label = ignore_label
         # Pixels of each class, answers with each class, and pixels that are both.
@@ -101,12 +95,7 @@ class SegmentationSum:
         self._worst = Extremes(worst, wants_smallest=True)
 
     def add(self, predicted: npt.NDArray[np.integer], labels: npt.NDArray[np.generic], *, start: int = 0) -> None:
-        """Count a batch.
-
-        Args:
-            predicted: (n, ...), the class of each pixel, in [0, n_classes).
-            labels: The same shape, whole numbers of any dtype.
-            start: Position of the first image.
+        """Count a batch: classes (n, ...) in [0, n_classes), labels of the same shape and any dtype.
 
         Raises:
             DataError: A label that is no class; says which image.

@@ -60,12 +60,9 @@ class ThresholdSum:
     """
 
     def __init__(self, n_classes: int, *, is_probability: bool, most_exact: int = MOST_EXACT) -> None:
-        """Start at nothing.
+        """Start at nothing; of more than ``most_exact`` scores, bins are counted.
 
-        Args:
-            n_classes: Columns of the scores.
-            is_probability: Scores are in [0, 1]; else any finite float32 range.
-            most_exact: Scores that are kept before they are counted in bins.
+        Scores are probabilities in [0, 1], or any finite numbers in the range of float32.
         """
         self._n_classes = n_classes
         self._is_probability = is_probability
@@ -79,12 +76,7 @@ class ThresholdSum:
         self._bins: Counts | None = None  # (n_classes, n_bins, 2): negatives, positives
 
     def add(self, scores: Floats, targets: npt.NDArray[np.bool_], *, start: int = 0) -> None:
-        """Count a batch.
-
-        Args:
-            scores: (n, n_classes), larger for a surer positive.
-            targets: (n, n_classes), which are positive.
-            start: Position of the first sample, for messages.
+        """Count a batch: scores (n, n_classes), larger for a surer positive, and which are positive (n, n_classes).
 
         Raises:
             DataError: A score is not finite, or is outside of [0, 1] where it should be a probability.

@@ -34,12 +34,7 @@ def each_batch(
 ) -> Iterator[tuple[EachBatch, tuple[SliceSums, ...]]]:
     """Return a function to take each batch, and the slices of each result; the block's end completes the rows' file.
 
-    Args:
-        slice_columns: Properties of the slices.
-        samples: All samples.
-        tasks: The results of the net, the main one first.
-        rows_path: File for rows; None for none.
-        has_scores: Whether rows of a classification have the scores of all classes.
+    Without ``rows_path`` there are no rows. With ``has_scores`` rows of a classification have all classes' scores.
     """
     slices = tuple(SliceSums(slice_columns, chosen) for chosen in tasks)
 

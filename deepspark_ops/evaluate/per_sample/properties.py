@@ -51,15 +51,9 @@ def property_values(
     tasks: Sequence[ChosenTask],
     targets: Sequence[npt.NDArray[Any]],
 ) -> list[str]:
-    """Return the property of samples [start, start + count).
+    """Return the property ``column`` of samples [start, start + count).
 
-    Args:
-        column: One of ``known_properties``.
-        samples: All samples.
-        start: Position of the first.
-        count: How many.
-        tasks: The results of the net, the main one first.
-        targets: Of each result, (count, ...): the classes, where ``column`` is that.
+    ``targets`` are of each result, (count, ...): they have the classes.
     """
     cache = samples.layers[0].samples
     if column == CLASS:

@@ -48,11 +48,6 @@ def read_rows(folder: Path, indices: Collection[int], weights_digest: str) -> di
     """Return position -> row, for each of ``indices`` in the evaluation's file.
 
     Nothing without pyarrow, without a readable file, or with a file of other weights: the rows are an addition.
-
-    Args:
-        folder: Of the evaluation.
-        indices: Positions of samples.
-        weights_digest: Of the net that was scored.
     """
     path = folder / ROWS_NAME
     if not indices or find_spec("pyarrow") is None or not path.is_file():
@@ -88,10 +83,7 @@ def row_files(folder: Path) -> list[Path]:
 def numbers_of_rows(folder: Path | None, column: str, *, most: int = 1) -> npt.NDArray[np.float64] | None:
     """Return a column of the main result: (n_samples, k), k at most ``most``, NaN for null; None without the column.
 
-    Args:
-        folder: Of ``rows_folder``; None: there are no rows.
-        column: Name without the prefix of the result; its values are numbers, or lists of one length.
-        most: Numbers of a list that are read.
+    The name ``column`` has no prefix; the values are numbers, or lists of one length.
     """
     parts = [part for path in ([] if folder is None else row_files(folder)) for part in _numbers(path, column, most)]
     return np.concatenate(parts) if parts else None
@@ -167,13 +159,9 @@ class SelectedRows:
     def __init__(
         self, folder: Path, query: RowQuery, weights_digest: str, other: tuple[Path, str] | None = None
     ) -> None:
-        """Select the rows.
+        """Select the rows of an evaluation, ``other``: folder and weights' digest of a second one of the same samples.
 
-        Args:
-            folder: Of the evaluation.
-            query: The conditions; a condition on a column that the task lacks selects no row.
-            weights_digest: Of the net that was scored.
-            other: Folder and digest of the weights of a second evaluation of the same samples; None without.
+        A condition on a column that the task lacks selects no row.
 
         Raises:
             DataError: A file is missing, damaged or of other weights or samples, or pyarrow is not installed.

@@ -88,10 +88,6 @@ def task_fields(chosen: ChosenTask, *, has_scores: bool) -> list[pa.Field]:
     labels: ``labels`` and ``probabilities``. Regression: ``true``, ``predicted``. Pairs: ``is_same``, ``distance``;
     single vectors: ``class``, ``vector``. Reconstruction: ``mae``. A class a pixel, without ignored pixels:
     ``pixels``, ``right``, ``true_pixels`` of each class.
-
-    Args:
-        chosen: The result.
-        has_scores: Whether a classification has its ``scores``.
     """
     if chosen.task == "embedding" and len(chosen.outputs) == 1:
         return [pa.field("class", pa.int64()), pa.field("vector", _NUMBERS)]

@@ -31,13 +31,9 @@ class SliceSums:
         self._sums: dict[str, dict[str, TaskSum]] = {column: {} for column in columns}
 
     def add(self, values: Mapping[str, Sequence[str]], answers: Sequence[Array], targets: Array, *, start: int) -> None:
-        """Count a batch; the sum over all samples has checked the batch.
+        """Count a batch: property -> value of each sample, answers of each output (n, ...), targets (n, ...).
 
-        Args:
-            values: Property -> its value of each sample.
-            answers: Of each output (n, ...).
-            targets: (n, ...).
-            start: Position of the first sample.
+        The sum over all samples has checked the batch.
 
         Raises:
             ConfigError: A property has too many values.

@@ -81,14 +81,9 @@ class Squares:
 def squares_on(top: int, left: int, height: int, width: int, *, across: int) -> Squares:
     """Return overlapping squares over a window of a picture, ``2 * across - 1`` along a side at most.
 
-    The stride is half a square. Every pixel of the window is in a square.
+    ``across`` squares stand side by side along a side of the window, without overlap.
 
-    Args:
-        top: First row of the window.
-        left: First column of the window.
-        height: Rows of the window.
-        width: Columns of the window.
-        across: Squares side by side along a side of the window, without overlap.
+    The stride is half a square. Every pixel of the window is in a square.
     """
     square_height, square_width = max(1, -(-height // across)), max(1, -(-width // across))
     return Squares(_starts(top, height, square_height), _starts(left, width, square_width), square_height, square_width)
@@ -100,12 +95,9 @@ def _starts(first: int, extent: int, side: int) -> tuple[int, ...]:
 
 
 def occluded(picture: Array, squares: Squares, *, at_once: int) -> Iterator[Array]:
-    """Yield copies of a picture, each with a square of the picture's mean colour, ``at_once`` copies at a time.
+    """Yield copies of a picture (C, H, W), uint8 or float32, each with a square of the picture's mean colour.
 
-    Args:
-        picture: (C, H, W), uint8 or float32.
-        squares: The squares.
-        at_once: Copies of a batch.
+    A batch has ``at_once`` copies.
     """
     colour = picture.reshape(len(picture), -1).mean(axis=1)
     fill = (np.rint(colour) if picture.dtype == np.uint8 else colour).astype(picture.dtype)[:, None, None]
@@ -121,11 +113,7 @@ def occluded(picture: Array, squares: Squares, *, at_once: int) -> Iterator[Arra
 def occlusion_map(score: float, occluded_scores: Sequence[float], squares: Squares, extents: tuple[int, int]) -> Map:
     """Return for each pixel the mean fall of the score under the squares over the pixel, (H, W); 0 without a square.
 
-    Args:
-        score: Of the picture.
-        occluded_scores: Of the copies of ``occluded``, in order.
-        squares: The squares.
-        extents: Rows and columns of the picture.
+    ``occluded_scores`` are of the copies of ``occluded``, in order.
     """
     falls, counts = np.zeros(extents), np.zeros(extents)
     for (row, column), occluded_score in zip(squares.corners(), occluded_scores, strict=True):
@@ -137,11 +125,9 @@ def occlusion_map(score: float, occluded_scores: Sequence[float], squares: Squar
 
 
 def overlay(picture: Picture, saliency: Map) -> Picture:
-    """Return the picture in pale grey under the map, (H, W, 3) BGR: red raises the score, blue lowers it.
+    """Return a grey or BGR picture in pale grey under the map, (H, W, 3) BGR: red raises the score, blue lowers it.
 
-    Args:
-        picture: (H, W) grey or (H, W, 3) BGR.
-        saliency: (h, w); another size than the picture's is interpolated.
+    A map of another size than the picture's is interpolated.
     """
     height, width = picture.shape[:2]
     enlarged = saliency

@@ -42,12 +42,6 @@ def mistake_maps(
 
     Gradients are of a net of batch size 1: the activations of a whole batch may not fit into memory.
 
-    Args:
-        trained: The net and the samples.
-        chosen: The classification.
-        answers: Takes a full batch; returns outputs after their activation.
-        mistakes: Samples whose predicted class is explained.
-
     Raises:
         DataError: A shard is missing or damaged.
     """

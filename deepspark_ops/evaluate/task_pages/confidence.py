@@ -25,12 +25,7 @@ MAX_ROWS = 100
 
 
 def confidence_sections(metrics: ClassificationMetrics, links: Mapping[str, str]) -> Sequence[Section]:
-    """Return the sections; none of files without these figures.
-
-    Args:
-        metrics: The figures.
-        links: Id of a group of samples -> address.
-    """
+    """Return the sections, none of files without these figures; ``links``: id of a group of samples -> address."""
     names = [class_figures.name for class_figures in metrics.classes]
     ranked = [] if metrics.ranking is None else [_ranking_section(metrics.ranking, names)]
     calibrated = [] if metrics.calibration is None else [_calibration_section(metrics.calibration, links)]

@@ -69,11 +69,7 @@ def make_examples(
 ) -> dict[int, Example]:
     """Run samples through the net again, in batches of the net's size.
 
-    Args:
-        samples: All of them.
-        chosen: The main result.
-        answers: Takes a full batch; returns outputs after their activation, and targets that the net computes.
-        indices: Which samples.
+    ``answers`` takes a full batch; it returns outputs after their activation, and targets that the net computes.
 
     Raises:
         DataError: A shard is missing or damaged.

@@ -59,13 +59,7 @@ MOST_TILES: Final = 5
 
 
 def task_page(metrics: MetricsReport, examples: Examples, links: Links) -> TaskPage:
-    """Return what the report of another task than classification shows.
-
-    Args:
-        metrics: What was found.
-        examples: The samples of ``wanted_examples``, by position.
-        links: Of the bars whose samples are in the report.
-    """
+    """Return what the report of another task than classification shows, with the examples of ``wanted_examples``."""
     return _PAGES[metrics.task](metrics, examples, links)
 
 

@@ -97,13 +97,10 @@ def bar_links(links: Mapping[str, str], chart: str, n_bars: int) -> dict[int, st
 
 
 def groups_behind_figures(metrics: MetricsReport, losses: SampleLosses, rows: Path | None) -> SampleGroups:
-    """Return the samples behind the figures of the main result.
+    """Return the samples behind the figures of the main result; ``losses`` of a classification are ``Answers``.
 
-    Args:
-        metrics: The figures.
-        losses: Of each sample that counts; of a classification ``Answers``.
-        rows: Folder of ``rows_folder``, for values that ``losses`` lacks; without rows the bars of confidences,
-            residuals and distances, the labels of several and the classes of pixels have no samples.
+    The rows in the folder ``rows`` have further values: without them the bars of confidences, residuals and distances,
+    the labels of several and the classes of pixels have no samples.
     """
     if isinstance(metrics, ClassificationMetrics) and isinstance(losses, Answers):
         return _of_classification(metrics, losses, rows)
@@ -291,12 +288,8 @@ def _grouped(
 ) -> list[SampleGroup]:
     """Return a group for each key, the largest group first; of equal losses the earlier sample is first.
 
-    Args:
-        losses: Of each sample.
-        keys: (n,); samples with a key below 0 are in no group.
-        id_and_title: Takes a key.
-        most: How many groups at most, the largest ones; None: all.
-        rows: (n,), the row of ``losses`` of each key; None: a key for each row.
+    Samples with a key below 0 are in no group. ``most`` groups are returned, the largest. ``rows``, (n,), is the row of
+    ``losses`` of each key; None: a key for each row.
     """
     is_grouped = keys >= 0
     keys, rows = keys[is_grouped], np.flatnonzero(is_grouped) if rows is None else rows[is_grouped]

@@ -27,10 +27,6 @@ def activated(values: Array, task: ChosenTask) -> Array:
 
     Classes and labels are (n, n_classes) probabilities in float64. The scores of a segmentation are not activated: the
     greatest score and the greatest probability belong to the same class.
-
-    Args:
-        values: As the net gave it, a whole batch.
-        task: Whose output it is.
     """
     if task.class_axis != 1:
         samples = values.reshape(-1, *values.shape[task.n_batch_axes :])
@@ -57,14 +53,10 @@ def sigmoid(values: Array) -> npt.NDArray[np.float64]:
 def targets_of(
     task: ChosenTask, values: Mapping[str, Array], stored: Mapping[str, Array], feeds: Mapping[str, Array], count: int
 ) -> Array:
-    """Return what the answers of a batch should be, (count, ...).
+    """Return what the answers of a batch of ``count`` samples should be, (count, ...).
 
-    Args:
-        task: Which result.
-        values: What the net gave, for targets that it computes.
-        stored: The batch as stored: class labels are taken from here, whatever their dtype.
-        feeds: The batch as the net takes it: numbers and pictures after the transform.
-        count: Samples of the batch.
+    Class labels are taken from ``stored``, whatever their dtype; numbers and pictures from ``feeds``, after the
+    transform; targets that the net computes from ``values``.
 
     Raises:
         NetError: The net has nothing to compare with.

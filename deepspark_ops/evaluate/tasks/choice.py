@@ -133,10 +133,6 @@ def choose_tasks(net: NetSpec, wish: TaskWish = NO_WISH) -> tuple[ChosenTask, ..
     the largest weight; among equal weights a classification precedes, then the last loss. With ``outputs`` or
     ``target`` in the wish there is only this result.
 
-    Args:
-        net: Of phase TEST.
-        wish: What the user says of it.
-
     Raises:
         NetError: The net shows no result, or one of a shape that its task cannot have.
         ConfigError: The wish does not fit the net.

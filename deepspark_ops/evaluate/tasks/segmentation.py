@@ -73,10 +73,9 @@ class SegmentationTask(TaskSum):
 
 
 def predicted_classes(scores: Array) -> npt.NDArray[np.int64]:
-    """Return the class of each pixel, (n, ...): the best score, or with a single score a pixel 1 for a score above 0.5.
+    """Return the class of each pixel, (n, ...), from scores or probabilities (n, classes, ...).
 
-    Args:
-        scores: (n, classes, ...), scores or probabilities; with one class probabilities.
+    The class has the best score; a single probability a pixel gives class 1 above 0.5.
     """
     if scores.shape[1] == 1:
         return (scores[:, 0] > 0.5).astype(np.int64)

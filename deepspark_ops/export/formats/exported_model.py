@@ -80,13 +80,6 @@ class ExportedModel:
     ) -> tuple[Reading, ...]:
         """Return the answers that a reader program computes from a file of the bundle, in a separate process.
 
-        Args:
-            program: See ``OutsideReader``.
-            reader: The program's framework, for people.
-            file: Name of the file in the bundle.
-            arguments: Further arguments of the program.
-            min_agreement: As in ``Reading``.
-
         Raises:
             CannotHave: The framework cannot run the file.
         """

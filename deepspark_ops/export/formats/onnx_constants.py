@@ -19,12 +19,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 def put_constants(model: onnx.ModelProto, values: Arrays) -> None:
-    """Replace inputs of the graph by arrays, in place.
-
-    Args:
-        model: ONNX model; its graph has an input for every name in ``values``.
-        values: Name of an input -> constant array.
-    """
+    """Replace inputs of the graph by the arrays of the same names, in place."""
     graph = model.graph
     opsets = {opset.domain: opset.version for opset in model.opset_import}
     constants = {array.name: numpy_helper.to_array(array) for array in graph.initializer}

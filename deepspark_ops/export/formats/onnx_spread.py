@@ -11,9 +11,7 @@ _TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 def _depthwise_transpose(graph: Any, node: Any, _name: str, _arguments: Any) -> Any:
     """Replace DepthwiseConv2dNativeBackpropInput by ONNX's ConvTranspose with a group per channel.
 
-    Args:
-        graph: tf2onnx's graph, changed in place.
-        node: Node with three inputs: sizes, kernels (kh, kw, channels, 1), values (N, H, W, channels) to spread.
+    The node's inputs are sizes, kernels (kh, kw, channels, 1), and values (N, H, W, channels) to spread.
     """
     _, kernels, values = node.input
     _, *strides, _ = node.get_attr("strides").ints

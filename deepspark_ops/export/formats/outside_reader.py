@@ -85,11 +85,7 @@ _started: Final[dict[Path, list[OutsideReader]]] = {}
 
 @contextmanager
 def readers_ahead(formats: Collection[str] | None) -> Iterator[None]:
-    """Start the slow readers of these formats for the block; its end ends the readers that were not needed.
-
-    Args:
-        formats: Of the bundle; None for the usual formats.
-    """
+    """Start the slow readers of a bundle's formats for the block; its end ends the readers that were not needed."""
     try:
         for program in (_SLOW[name] for name in formats or BY_DEFAULT if name in _SLOW):
             _started.setdefault(program, []).append(OutsideReader(program))
@@ -104,13 +100,7 @@ def readers_ahead(formats: Collection[str] | None) -> Iterator[None]:
 def read_outside(
     program: Path, arguments: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str]
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the answers of a reader program, one that waits or a new one: output -> array.
-
-    Args:
-        program: Python file, see ``OutsideReader``.
-        arguments: Further arguments of the program.
-        inputs: Name -> array, samples first.
-        outputs: Names of the requested outputs.
+    """Return the answers of a reader program, one that waits or a new one: output -> array; see ``OutsideReader``.
 
     Raises:
         ReaderFailed: The program ended with an error or by a signal, or took longer than 15 minutes.

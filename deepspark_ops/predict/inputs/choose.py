@@ -32,11 +32,7 @@ _TABLES: Final[Mapping[str, InputFormat]] = {
 
 
 def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
-    """Return the inputs that ``config.input`` names.
-
-    Args:
-        config: Names the input and its format.
-        form: Form of the bundle's samples.
+    """Return the inputs that ``config.input`` names, for a bundle's form of samples.
 
     Raises:
         ConfigError: The input does not exist, is of no known kind, or cannot serve a bundle of several inputs.

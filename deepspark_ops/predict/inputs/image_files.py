@@ -44,8 +44,7 @@ def _names_below(folder: DataPath) -> Iterator[str]:
 def listed_images(config: BundleInputConfig) -> Inputs:
     """Return the images that a list names: a path a line, with or without a label behind a blank or comma.
 
-    Args:
-        config: Names the list, and perhaps the start of the paths. A record's id is the path in the list.
+    A record's id is the path in the list.
     """
     path, named_images = config.input, NamedImages.of(config)
 

@@ -33,10 +33,6 @@ def stored_samples(split_folder: DataPath, form: SampleForm) -> Inputs:
 
     Features get the table's values again, since the bundle fills and standardises features. Images stay as stored.
 
-    Args:
-        split_folder: Holds the manifest and the shards.
-        form: Form of the bundle's samples.
-
     Raises:
         ConfigError: The table has other columns than the training.
         DataError: The manifest is missing or damaged; on reading: a shard is missing or damaged.
@@ -91,10 +87,7 @@ def _differences(dataset: Dataset, form: SampleForm) -> tuple[str, ...]:
 def source_records(config: BundleInputConfig, source_format: SourceFormat, input_name: str) -> Inputs:
     """Return the records of a source; ids are the names of the records, else numbers. Labels are not read.
 
-    Args:
-        config: Names the source.
-        source_format: Format of the source.
-        input_name: Name of the bundle's input: the name of an HDF5 data set, if there is such a data set.
+    An HDF5 data set with the name of the bundle's input is read, if there is such a data set.
 
     Raises:
         ConfigError, DataError: The source is damaged or empty; reading raises the error.

@@ -58,11 +58,6 @@ class TableRows:
 def table_inputs(config: BundleInputConfig, form: BundleForm, table_format: TableFormat) -> Inputs:
     """Return the rows of a file, or of a folder's files by name.
 
-    Args:
-        config: Names the table, and may name columns.
-        form: Form of the bundle's samples.
-        table_format: Format of the files.
-
     Raises:
         ConfigError: Columns do not exist or do not fit the bundle.
         DataError: A file is damaged, or the folder has no file of the format.
@@ -156,12 +151,7 @@ def table_records(
 ) -> Iterator[InputRecord]:
     """Yield the records of a table's rows ``[start, stop)``.
 
-    Args:
-        batches: Rows in order, with the number of the first row of each batch.
-        columns: Columns of the records.
-        images: The images that the table names.
-        start: First row.
-        stop: Row behind the last row; None for all rows.
+    ``batches`` are in order, with the number of the first row of each.
 
     Raises:
         DataError: A part of the table cannot be read.

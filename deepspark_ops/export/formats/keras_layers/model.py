@@ -25,11 +25,7 @@ from deepspark_ops.export.served_output import CLASSES, ServedOutput
 def keras_model(net: NetSpec, params: Vector, inputs: Sequence[ServedInput], outputs: Sequence[ServedOutput]) -> Any:
     """Return the functional model; its inputs and outputs have the SavedModel's names.
 
-    Args:
-        net: With -1 for the batch axis of every shape (``batch_size.net_of_any_batch``).
-        params: Parameter vector of the net, shape (n_params,).
-        inputs: Inputs of the model.
-        outputs: Outputs of the model.
+    ``net`` has -1 for the batch axis of every shape (``batch_size.net_of_any_batch``).
 
     Raises:
         CannotHave: A layer without a Keras form; the message names it.
