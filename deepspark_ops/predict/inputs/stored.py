@@ -87,7 +87,7 @@ def _differences(dataset: Dataset, form: SampleForm) -> tuple[str, ...]:
 def source_records(config: BundleInputConfig, source_format: SourceFormat, input_name: str) -> Inputs:
     """Return the records of a source; ids are the names of the records, else numbers. Labels are not read.
 
-    An HDF5 data set with the name of the bundle's input is read, if there is such a data set.
+    Of an HDF5 file the data set with the name of the bundle's input is read, if the file has one.
 
     Raises:
         ConfigError, DataError: The source is damaged or empty; reading raises the error.
