@@ -37,13 +37,13 @@ def check(config: CheckConfig) -> CheckReport:
 
 @stage_function(IngestConfig, positional=("source", "output"))
 def ingest(config: IngestConfig, *, is_shown: bool) -> Dataset:
-    """Turn raw files into Caffe-readable shards, with Spark."""
+    """Turn raw files into shards that Caffe reads."""
     return Dataset(stages.ingest(config, is_shown=is_shown))
 
 
 @stage_function(NamedTrainConfig, positional=("solver",))
 def train(config: NamedTrainConfig, *, is_shown: bool) -> Run:
-    """Train the solver's net with N Spark workers that exchange parameters with a center.
+    """Train the solver's net with N workers that exchange parameters with a center.
 
     Ctrl-C and a notebook's interrupt take a snapshot and end the run; the same call goes on from the last snapshot.
     """

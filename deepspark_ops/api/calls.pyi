@@ -232,7 +232,7 @@ def ingest(
     master: str = 'local[*]',
     progress: bool = True,
 ) -> Dataset:
-    """Turn raw files into Caffe-readable shards, with Spark.
+    """Turn raw files into shards that Caffe reads.
 
     Args:
         source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
@@ -381,7 +381,7 @@ def train(
     tags: str = '',
     progress: bool = True,
 ) -> Run:
-    """Train the solver's net with N Spark workers that exchange parameters with a center.
+    """Train the solver's net with N workers that exchange parameters with a center.
 
     Ctrl-C and a notebook's interrupt take a snapshot and end the run; the same call goes on from the last snapshot.
 

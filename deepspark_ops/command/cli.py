@@ -6,6 +6,7 @@ loads neither TensorFlow nor Spark. Results go to stdout, everything else to std
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -93,7 +94,8 @@ def stage_command(
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
         if table:
-            run.__doc__ = f"{run.__doc__}\n\n\b\n" + "\n".join(f"{word}: {line}" for word, line in table.items())
+            rows = "\n".join(f"{word}: {line}" for word, line in table.items())
+            run.__doc__ = f"{inspect.cleandoc(run.__doc__ or '')}\n\n\b\n{rows}"
         command = with_options(run, model, positional=positional, flags=flags, names=names)
         app.command(name, cls=StageCommand)(reported_errors()(command))
         return run
@@ -152,7 +154,7 @@ def simulate(config: SimulateConfig, *, json: bool) -> None:
     table=SOURCE_FORMATS,
 )
 def ingest(config: IngestConfig, *, dry_run: bool, json: bool) -> None:
-    """Convert raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test.
+    """Convert raw files into shards that Caffe reads: OUTPUT/train and OUTPUT/test.
 
     The command detects the format of SOURCE; --source-format names the format.
     """
@@ -175,7 +177,7 @@ def ingest(config: IngestConfig, *, dry_run: bool, json: bool) -> None:
 
 @stage_command(NamedTrainConfig, name="train", positional="solver")
 def train(config: NamedTrainConfig) -> None:
-    """Train the solver's net with N Spark workers that exchange parameters with a center.
+    """Train the solver's net with N workers that exchange parameters with a center.
 
     Ctrl-C and SIGTERM take a snapshot and stop; SIGHUP takes a snapshot and continues, as `caffe train` does.
     The same command resumes from the last snapshot. A second Ctrl-C ends the run at once.

@@ -57,7 +57,7 @@ def test_lines(mean_outputs: MeanOutputs) -> str:
     samples = (
         f"{mean_outputs.n_batches:,} batches of {mean_outputs.batch_size:,} over {mean_outputs.n_samples:,} samples"
     )
-    lines = [f"{mean_outputs.name}: {samples}"]
+    lines = [f"{mean_outputs.name}: {samples}", f"Loss: {mean_outputs.loss:.6g}"]
     for blob, values in mean_outputs.outputs.items():
         if values.size > _LISTED:
             span = f"mean {values.mean():.6g}, from {values.min():.6g} to {values.max():.6g}"
@@ -67,7 +67,7 @@ def test_lines(mean_outputs: MeanOutputs) -> str:
         for value in values.reshape(-1):
             loss = f" (* {weight:g} = {value * weight:.6g} loss)" if weight is not None else ""
             lines.append(f"{blob} = {value:.6g}{loss}")
-    return "\n".join([*lines, f"loss = {mean_outputs.loss:.6g}"])
+    return "\n".join(lines)
 
 
 def test_json(mean_outputs: MeanOutputs) -> dict[str, Any]:

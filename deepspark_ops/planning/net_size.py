@@ -82,7 +82,8 @@ class _Samples:
                 extents = "x".join(str(extent) for extent in shape)
                 self.notes.append(
                     f'the data of layer "{layer.name}" are not here; by the name "{name}" in their path they are taken'
-                    f" to be {n_samples:,} samples of {extents} (sample_shape and epoch_images, or dataset, say better)"
+                    f" to be {n_samples:,} samples of {extents}; for other data give sample_shape and epoch_images, or"
+                    " dataset"
                 )
                 return image_and_label(layer, shape)
         msg = f"{error}; or say what it will read: sample_shape, e.g. 3x32x32, and epoch_images"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -18,7 +20,9 @@ def plan_view(report: PlanReport) -> RenderableType:
     parts: list[RenderableType] = [_title(report), _predictions(report), _saturation(report), _choices(report)]
     if report.accuracy:
         parts.append(Text("Accuracy at the same clock, of small nets (docs/evidence/strategies.md)"))
-        parts += [Text(f"  {accuracy.text}", style="dim") for accuracy in report.accuracy]
+        for loss, rows in groupby(report.accuracy, lambda row: row.text.partition(" workers")[2]):
+            counts = ", ".join(f"{row.workers:,}" for row in rows)
+            parts.append(Text(f"  {counts} workers{loss}", style="dim"))
     parts += [Text.from_markup(f"[yellow]note:[/yellow] {escape(note)}") for note in report.notes]
     return Group(*parts)
 

@@ -34,8 +34,8 @@ def step_time(config: PlanConfig, size: NetSize) -> tuple[float, StepSource, str
     step_s = size.step_flops / (CORE_FLOPS * n_threads)
     note = (
         f"a minibatch is estimated to take {1e3 * step_s:.1f} ms: {size.step_flops / 1e9:.1f} GFLOP, three times the"
-        f" forward pass, at {CORE_FLOPS / 1e9:.0f} GFLOP/s per thread; it may be off by a factor of two (step_ms or"
-        " from_run say better)"
+        f" forward pass, at {CORE_FLOPS / 1e9:.0f} GFLOP/s per thread; it may be off by a factor of two; give"
+        " step_ms or from_run for a measured time"
     )
     return step_s, "estimate", note
 

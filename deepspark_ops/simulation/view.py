@@ -57,7 +57,7 @@ def _table(report: SimulationReport) -> Table:
         "workers",
         "tau",
         report.figure,
-        "of",
+        "over seeds",
         "virtual time",
         target,
         "times faster",

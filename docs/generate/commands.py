@@ -50,13 +50,20 @@ def _section(path: str, command: Any) -> str:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
     usage = " ".join([path, *(f"{argument.metavar or argument.name.upper()}" for argument in arguments)])
-    paragraphs = [" ".join(text.split()) for text in (command.help or "").split("\n\n")]
+    paragraphs = [_paragraph(text) for text in (command.help or "").split("\n\n") if text.strip()]
     rows = [
         *(f"| `{argument.metavar or argument.name.upper()}` | {_help(argument)} |\n" for argument in arguments),
         *(f"| {_names(option)} | {_help(option)} |\n" for option in options),
     ]
     table = "| option | meaning |\n| --- | --- |\n" + "".join(rows) if rows else ""
     return f"## {path}\n\n    {usage}\n\n" + _cell("\n\n".join(paragraphs)) + "\n\n" + table
+
+
+def _paragraph(text: str) -> str:
+    """Return a paragraph in a line, or as a list if typer keeps its lines."""
+    if text.startswith("\b\n"):
+        return re.sub(r"^(\w+):", r"- `\1`:", text.removeprefix("\b\n"), flags=re.MULTILINE)
+    return " ".join(text.split())
 
 
 def _names(option: Any) -> str:

@@ -193,6 +193,17 @@ def test_estimate_is_marked_as_one():
     assert "an estimate by operations" in capture.get()
 
 
+def test_numbers_of_workers_with_the_same_measured_loss_share_a_line():
+    console = Console(width=300)
+    with console.capture() as capture:
+        console.print(plan_view(cluster_plan(workers="1,8,64,1000,10000")))
+    lines = [line.strip() for line in capture.get().splitlines() if "after as many minibatches" in line]
+    assert [line.partition(": after")[0] for line in lines] == [
+        "8 workers",
+        "64, 1,000, 10,000 workers (measured with 32)",
+    ]
+
+
 def test_rows_beyond_what_was_measured_are_marked():
     console = Console(width=150)
     with console.capture() as capture:

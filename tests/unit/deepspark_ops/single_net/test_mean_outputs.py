@@ -125,7 +125,7 @@ def test_lines_are_those_of_caffe_test(case: Case) -> None:
     assert float(weighted.removesuffix(" loss)")) == pytest.approx(loss / 2, rel=1e-4)
     copies = [float(line.removeprefix("copy = ")) for line in lines if line.startswith("copy = ")]
     np.testing.assert_allclose(copies, outputs.reshape(-1), rtol=1e-4, atol=1e-5)
-    assert lines[-1].startswith("loss = ")
+    assert float(lines[1].removeprefix("Loss: ")) == pytest.approx(loss / 2, rel=1e-4)
 
 
 def test_weights_of_another_net_are_refused(case: Case, tmp_path: Path) -> None:
