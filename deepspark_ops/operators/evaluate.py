@@ -32,6 +32,7 @@ class DeepSparkEvaluateOperator(SparkOnDemandOperator):
 
     config_models = (EvaluateConfig,)
     stage = "evaluate"
+    needs_training = True
     module = "deepspark_ops.evaluate.spark_job"
 
     def needs_spark(self, run: StageRun) -> bool:

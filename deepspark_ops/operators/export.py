@@ -26,6 +26,7 @@ class DeepSparkExportOperator(ProcessStageOperator):
 
     config_models = (ExportConfig,)
     stage = "export"
+    needs_training = True
 
     def stage_config(self, context: Any, run: StageRun) -> ExportConfig:
         """Return the export config of a run."""

@@ -32,7 +32,7 @@ from deepspark_ops.operators.provider.airflow_names import (
 from deepspark_ops.operators.provider.store_connections import StoreAccess, store_access
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
-from deepspark_ops.operators.tasks.stage_run import StageRun, is_running_task, plain_end
+from deepspark_ops.operators.tasks.stage_run import StageRun, is_running_task, plain_end, require_training
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 DECIDED: Final = {
@@ -96,6 +96,7 @@ class StageArguments:
         stage: Word for the stage, in the run's folder.
         takes_run: Whether there is an argument ``run``.
         trains: Whether a run that the operator starts is one that trains, which a DAG run's own folder is kept for.
+        needs_training: Whether the stage refuses a missing folder of a run and makes none.
         returns_mapping: Whether the output is a mapping, whose entries are outputs of their own, too.
         more_templates: Template fields beside the run, the fields of the models and those of the classes above.
         refused: Arguments of Airflow's operators that the stage sets, with the reason.
@@ -107,6 +108,7 @@ class StageArguments:
     stage: ClassVar[str] = ""
     takes_run: ClassVar[bool] = True
     trains: ClassVar[bool] = False
+    needs_training: ClassVar[bool] = False
     returns_mapping: ClassVar[bool] = True
     more_templates: ClassVar[tuple[str, ...]] = ()
     refused: ClassVar[Mapping[str, str]] = {}
@@ -251,11 +253,15 @@ class StageArguments:
         """Return the paths of ``run``, or of a new run.
 
         Raises:
-            AirflowFailException: The task whose output ``run`` is left no result.
+            AirflowFailException: The task whose output ``run`` is left no result, or a training is needed and the
+                folder is missing.
         """
-        if self.starts_run:
-            return StageRun(self.run_dir(context), None, None)
-        return StageRun.of(self.run, self.places.root)
+        run = (
+            StageRun(self.run_dir(context), None, None) if self.starts_run else StageRun.of(self.run, self.places.root)
+        )
+        if self.needs_training and not run.run_dir.is_dir():
+            require_training(run.run_dir)
+        return run
 
     def run_dir(self, context: Any) -> Path:
         """Return the folder of ``run``, or of a new run.

@@ -99,14 +99,14 @@ def require_training(run_dir: Path) -> None:
     """Refuse a run without a training.
 
     Raises:
-        ConfigError: The folder has no config of a training.
+        AirflowFailException: The folder has no config of a training.
     """
     if not RunPaths(run_dir).config.is_file():
         msg = (
             f"run={run_dir}: no training is in this folder; if the folder was removed, clear the task that trains, too;"
             " else give run= the output of the task that trains, such as run=train.output"
         )
-        raise ConfigError(msg)
+        raise AirflowFailException(msg)
 
 
 def line_logger(log: logging.Logger) -> LineHandler:

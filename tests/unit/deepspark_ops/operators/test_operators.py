@@ -864,6 +864,7 @@ def test_a_run_without_a_training_or_a_snapshot_is_refused_before_a_process_star
     operator = operator_of(kind, dag, locations)
     with pytest.raises(AirflowFailException, match=r"^run=.*/r: no training is in this folder; if the folder was"):
         execute(operator, context(dag, xcom=run.to_xcom()))
+    assert not run.run_dir.exists()
     leave_snapshot(run.run_dir)
     (run.run_dir / "snapshots" / "s_iter_9.state.h5").unlink()
     with pytest.raises(AirflowFailException, match=r"^run_dir=.*/r: no snapshot in snapshots/; training has not"):
@@ -1219,7 +1220,7 @@ def test_a_mapped_operator_without_a_needed_argument_is_refused_when_the_dag_is_
 def test_a_path_is_a_template_as_a_run_and_in_a_list(locations: Places, dag: DAG) -> None:
     values = {**context(dag), "ds": "2026-11-27"}
     evaluate = operator_of(DeepSparkEvaluateOperator, dag, locations, run=Path("runs/{{ ds }}"))
-    assert rendered(evaluate, values).stage_run(values).run_dir == locations.root / "runs/2026-11-27"
+    assert rendered(evaluate, values).run_dir(values) == locations.root / "runs/2026-11-27"
     weights = [Path("a.caffemodel"), Path("b-{{ ds }}.caffemodel")]
     train = rendered(operator_of(DeepSparkTrainOperator, dag, locations, weights=weights), values)
     assert train.weights == ["a.caffemodel", "b-2026-11-27.caffemodel"]
@@ -1259,11 +1260,14 @@ def test_a_failure_before_the_stage_begins_is_noted_for_the_runs_page(
     run = {"run": None} if starts_run else {}
     task = operator_of(kind, dag, locations, refuse_unknown_conf=False, **run, **arguments)
     of_dag = locations.run_folder("d", "r")
+    folder = of_dag if starts_run else of_dag.with_name("s")
+    if kind is DeepSparkEvaluateOperator:
+        folder.mkdir(parents=True)
     values = context(dag, xcom=StageRun(of_dag.with_name("s"), None, None).to_xcom())
     values["ti"].task = task
     with set_current_context(values), pytest.raises((TaskEnd, AirflowException), match=message):
         execute(task, values)
-    status = read_statuses(of_dag if starts_run else of_dag.with_name("s"))[kind.stage]
+    status = read_statuses(folder)[kind.stage]
     assert (status.status, status.task) == ("failed", "t")
     assert re.match(message, status.message)
 
@@ -1300,13 +1304,14 @@ def test_a_failure_makes_no_folder_for_a_wrong_path_and_leaves_the_note_of_anoth
 ) -> None:
     other = StageRun(locations.home / "r", None, None)
     StatusFile(other.run_dir, "evaluate", task="another").end("finished")
-    for run, is_there in ((locations.home / "wrong", False), (other.run_dir, True)):
+    wrong = (locations.home / "wrong", "no training is in this folder")
+    for run, message in (wrong, (other.run_dir, "split='tst'")):
         task = operator_of(DeepSparkEvaluateOperator, dag, locations, run=str(run), split="{{ 'tst' }}")
         values = context(dag)
         values["ti"].task = task
-        with set_current_context(values), pytest.raises((TaskEnd, AirflowException), match="split='tst'"):
+        with set_current_context(values), pytest.raises((TaskEnd, AirflowException), match=message):
             execute(task, values)
-        assert run.is_dir() == is_there
+        assert run.is_dir() == (run == other.run_dir)
     assert read_statuses(other.run_dir)["evaluate"].status == "finished"
 
 
@@ -1471,6 +1476,7 @@ KINDS = [getattr(operators, name) for name in operators.__all__ if name.startswi
 def test_an_operator_alone_can_refuse_a_run_with_an_unknown_key(locations: Places, tmp_path: Path, kind: Any) -> None:
     """Spark stages and the stages about models took the argument and ignored it."""
     run = StageRun(tmp_path / "run", None, tmp_path / "v1" / "weights.caffemodel").to_xcom()
+    (tmp_path / "run").mkdir()
     arguments = {**dict.fromkeys(kind.required, "a"), **({"run": run} if kind.takes_run else {})}
     with DAG("d", schedule=None) as dag:
         operator = kind(task_id="t", refuse_unknown_conf=True, places=locations, **arguments)

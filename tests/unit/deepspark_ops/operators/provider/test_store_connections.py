@@ -180,6 +180,7 @@ def test_the_process_of_a_stage_gets_the_credentials_by_its_environment_alone(
     monkeypatch.setattr(DeepSparkExportOperator, "run_stage", lambda _, config, runner: runner("seen_stage", config))
     monkeypatch.setattr(DeepSparkExportOperator, "result", lambda *_: {})
     run = StageRun(locations.home / "r", None, None)
+    run.run_dir.mkdir(parents=True)
     export = operator_of(DeepSparkExportOperator, DAG_OF_TEST, locations, store_conn_id="{{ 'la' }}ke")
     execute(export, context(DAG_OF_TEST, xcom=run.to_xcom()))
     log = capsys.readouterr().out
