@@ -17,6 +17,8 @@ from deepspark_ops.ingest.files.untyped_rows import CORRUPT, is_text, mark_numbe
 
 _ROWS_READ: Final = 1000
 """At a time; the first say the types of columns."""
+_ARRAYS_SHARE: Final = 0.9
+"""With this share of arrays of numbers a column is one of arrays, and a row with another value is bad."""
 _NOT_OF_TYPE: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 _PARTITION: Final = re.compile(r"([^=/]+)=([^/]*)/")
 _Records = Sequence[Mapping[str, Any]]
@@ -33,18 +35,30 @@ def json_schema(files: Sequence[Path], folder: Path | None = None) -> pa.Schema:
         DataError: A compressed file is damaged.
     """
     records = next((_parsed(lines, keys) for lines, keys in _line_blocks(files, folder)), [])
-    names = [name for name in dict.fromkeys(chain.from_iterable(records)) if name != CORRUPT]
-    fields = [pa.field(name, _type(records, name)) for name in names]
+    fields = json_fields(records)
     counts = json_numbers(records)
     of_text = {field.name: counts[field.name] for field in fields if is_text(field.type) and field.name in counts}
     return mark_numbers(pa.schema([*fields, pa.field(CORRUPT, pa.string())]), of_text)
 
 
+def json_fields(records: _Records) -> list[pa.Field]:
+    """Return the columns of the first records, in the order of the file."""
+    names = [name for name in dict.fromkeys(chain.from_iterable(records)) if name != CORRUPT]
+    return [pa.field(name, _type(records, name)) for name in names]
+
+
 def _type(records: _Records, name: str) -> pa.DataType:
     """Return the type of a column; arrays of whole numbers may have fractions in later rows."""
-    first = next((value for record in records if (value := record.get(name)) is not None), None)
+    values = [value for record in records if (value := record.get(name)) is not None]
+    arrays = [value for value in values if isinstance(value, list) and all(map(_is_number, value))]
+    is_of_arrays = len(arrays) >= _ARRAYS_SHARE * len(values)
+    first = next(iter(arrays if is_of_arrays else values), None)
     kind = (_column([{name: first}], name) if isinstance(first, list) else _column(records, name)).type
     return pa.list_(pa.float64()) if pa.types.is_list(kind) and pa.types.is_integer(kind.value_type) else kind
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or isinstance(value, int | float)
 
 
 def json_batches(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +28,7 @@ from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_tab
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files, separator
-from deepspark_ops.ingest.files.json_rows import json_numbers, json_record
+from deepspark_ops.ingest.files.json_rows import json_fields, json_numbers, json_record
 from deepspark_ops.ingest.files.table_files import data_files, no_rows
 from deepspark_ops.ingest.files.untyped_rows import CORRUPT, NumberCounts, count_numbers, mark_numbers
 from deepspark_ops.ingest.recipe import own_sources
@@ -134,6 +135,8 @@ def open_table(spark: SparkOnDemand, config: IngestConfig, source: DataPath) -> 
                 frame.createOrReplaceTempView(VIEW)
             check_query(parse_query(session, config.query), config.listed_files, _catalog_lookup(session))
             frame = session.sql(config.query)
+        elif frame is not None and name == "json_lines":
+            frame = _with_number_arrays(session, frame, source)
         assert frame is not None
         frame = _plain(frame)
         if not frame.columns:
@@ -152,9 +155,35 @@ def _numbers_in_text(frame: DataFrame, schema: pa.Schema, name: SourceFormat, so
     if name == "csv":
         shown = (F.substring(_column(text), 1, _NUMBER_LENGTH).alias(text) for text in texts)
         return count_numbers(frame.select(*shown).limit(_FEW_ROWS).toArrow())
-    lines = frame.sparkSession.read.text(_address(source)).limit(_FEW_ROWS).toLocalIterator()
-    counts = json_numbers(json_record(line.value) for line in lines)
+    counts = json_numbers(_first_records(frame.sparkSession, source))
     return {text: counts[text] for text in texts if text in counts}
+
+
+def _first_records(session: SparkSession, source: DataPath) -> list[dict[str, Any]]:
+    """Return the records of the first lines of JSON lines."""
+    return [json_record(line.value) for line in session.read.text(_address(source)).limit(_FEW_ROWS).toLocalIterator()]
+
+
+def _with_number_arrays(session: SparkSession, frame: DataFrame, source: DataPath) -> DataFrame:
+    """Return JSON lines with arrays of numbers where Spark takes a column for text because of a word in a row."""
+    texts = (T.StringType(), T.ArrayType(T.StringType()))
+    if not any(field.dataType in texts for field in frame.schema):
+        return frame
+    number_arrays = {
+        field.name for field in json_fields(_first_records(session, source)) if field.type == pa.list_(pa.float64())
+    }
+    fields = [
+        T.StructField(field.name, T.ArrayType(T.DoubleType()))
+        if field.dataType in texts and field.name in number_arrays
+        else field
+        for field in frame.schema
+    ]
+    if fields == list(frame.schema):
+        return frame
+    schema = T.StructType(fields)
+    if CORRUPT not in schema.names:
+        schema.add(CORRUPT, T.StringType())
+    return session.read.schema(schema).option("columnNameOfCorruptRecord", CORRUPT).json(_address(source))
 
 
 def _catalog_lookup(session: SparkSession) -> Callable[[tuple[str, ...]], bool]:

@@ -135,6 +135,18 @@ def test_a_word_among_numbers_costs_its_row_alone(context, tmp_path, ending):
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("value", [[1, "x", 3], 3, "x", [1, [2], 3]])
+def test_another_value_in_a_column_of_arrays_costs_its_row_alone(context, tmp_path, value):
+    rows = [{"a": i, "v": [i, i + 0.5, i or None], "words": ["x"], "label": i % 2} for i in range(40)]
+    rows[3]["v"] = value
+    source = tmp_path / "t.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)))
+    manifests = ingest(context, tmp_path, source=source, test_fraction=0, max_rejected_fraction=0.1)
+    assert [(column.name, column.width) for column in manifests["train"].table.features] == [("a", 1), ("v", 3)]
+    assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (39, 1)
+
+
+@pytest.mark.spark
 def test_vectors_and_values_to_be_predicted(context, tmp_path):
     from pyspark.ml.linalg import Vectors
     from pyspark.sql import SparkSession

@@ -253,6 +253,22 @@ def test_a_line_that_is_no_record_is_a_bad_row(tmp_path, ending, lines):
     assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "b"], N_ROWS, 2)
 
 
+@pytest.mark.parametrize("row", [0, 20])
+def test_a_word_in_an_array_of_numbers_costs_its_row_alone(tmp_path, row):
+    arrays = [[i, 2.5] for i in range(N_ROWS)]
+    path = write_table(tmp_path / "t.jsonl", table(array=arrays))
+    lines = path.read_text().splitlines()
+    lines[row] = lines[row].replace(f'"array":[{float(row)},2.5]', '"array":["x",2.5]')
+    assert '"x"' in lines[row]
+    path.write_text("\n".join(lines))
+    preview = make_preview(SourceConfig(source=path), tmp_path)
+    manifest = verify(preview.dataset / "train")
+    assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "b", "array"], N_ROWS - 1, 1)
+    assert (
+        'column \\"array\\": no array of 2 numbers' in listed(preview.dataset / "train", "rejected.jsonl").read_text()
+    )
+
+
 def test_lines_of_json_have_the_same_values_beside_a_broken_line(tmp_path):
     lines = [
         '{"whole": 3, "real": 1.5, "flag": true, "text": "2024-01-01", "items": [1, 2.5], "large": 9007199254740993}',
