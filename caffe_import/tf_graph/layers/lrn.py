@@ -19,8 +19,10 @@ from caffe_import.tf_graph.layers.pooling import average_pool
 from caffe_import.tf_graph.operations.own_gradient import own_gradient
 from caffe_import.tf_graph.passes.in_place import Memory, memory_gradient
 
-# Up to this many channels per summed one a product with a band matrix is faster than adding shifted copies.
-_BAND_CHANNELS_PER_TERM = 32
+_MOST_BAND_CHANNELS = 112
+"""Up to here a product with a band matrix is faster than a convolution over blocks of channels (AVX-512, one core)."""
+_BLOCK = 16
+"""Channels of a block: oneDNN's kernels take 16 at a time."""
 
 
 @emitter("LRN")
@@ -68,12 +70,23 @@ def _weighted_mean(values: tf.Tensor, weight: float, options: LRNOptions) -> tf.
 def _sum_of_neighbours(values: tf.Tensor, n: int) -> tf.Tensor:
     """Sum each channel with its (n - 1) / 2 neighbours on both sides; channels beyond the ends count as zero."""
     channels, reach = values.shape[-1], (n - 1) // 2
-    if channels <= _BAND_CHANNELS_PER_TERM * n:
-        channel_indices = np.arange(channels)
-        band = (np.abs(channel_indices[:, np.newaxis] - channel_indices) <= reach).astype(np.float32)
+    if channels <= _MOST_BAND_CHANNELS:
+        band = _is_near(np.arange(channels), np.arange(channels), reach)
         return tf.reshape(tf.matmul(tf.reshape(values, (-1, channels)), tf.constant(band)), tf.shape(values))
-    padded = tf.pad(values, [[0, 0], [0, 0], [0, 0], [reach, reach]])
-    return tf.add_n([padded[..., shift : shift + channels] for shift in range(n)])
+    block = -(-max(reach, 1) // _BLOCK) * _BLOCK
+    n_blocks = -(-channels // block)
+    if missing := n_blocks * block - channels:
+        values = tf.pad(values, [[0, 0], [0, 0], [0, 0], [0, missing]])
+    kernel = _is_near(np.arange(-block, 2 * block), np.arange(block), reach).reshape(1, 3, block, block)
+    blocks = tf.reshape(values, (tf.shape(values)[0], -1, n_blocks, block))
+    sums = tf.nn.conv2d(blocks, tf.constant(kernel), 1, "SAME")
+    return tf.reshape(sums, tf.shape(values))[..., :channels]
+
+
+def _is_near(channels: np.ndarray, others: np.ndarray, reach: int) -> np.ndarray:
+    """Return 1 where two channels are at most ``reach`` apart, else 0; (channels, others), float32."""
+    is_near: np.ndarray = np.abs(channels[:, np.newaxis] - others) <= reach
+    return is_near.astype(np.float32)
 
 
 def _negative_power(base: tf.Tensor, beta: float) -> tf.Tensor:

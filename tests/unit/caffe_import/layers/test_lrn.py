@@ -21,8 +21,11 @@ def lrn(options: str) -> str:
         ((2, 6, 2, 3), 5, 0.5, 0.75, 1.0),
         ((1, 4, 2, 2), 3, 0.2, 0.5, 2.0),
         ((1, 3, 2, 2), 7, 1.0, 0.75, 1.5),  # more terms than channels
-        ((1, 40, 1, 2), 1, 0.3, 0.75, 1.0),  # beyond the band matrix: sums of shifted copies
-        ((1, 100, 1, 1), 3, 0.3, 1.25, 1.0),
+        ((1, 40, 1, 2), 1, 0.3, 0.75, 1.0),
+        ((1, 128, 1, 2), 5, 0.5, 0.75, 1.0),  # beyond the band matrix: blocks of 16 channels
+        ((2, 115, 2, 1), 3, 0.3, 1.25, 1.0),  # no whole number of blocks
+        ((1, 120, 1, 1), 35, 0.3, 0.75, 1.0),  # a region reaches over a block of 16
+        ((1, 128, 1, 1), 1, 0.3, 0.75, 1.0),
     ],
 )
 @pytest.mark.parametrize("channels_last", [False, True])
