@@ -249,6 +249,15 @@ def test_a_failed_task_with_a_run_of_its_own_has_its_message_on_the_page_of_the_
         assert client.get(f"{TRAINING}?format=json").json()["state"]["error"]["text"] == text
 
 
+def test_a_run_that_trains_nothing_has_the_name_of_its_work_or_of_its_dag(client: Any, monkeypatch: Any) -> None:
+    for stage, name in (("evaluate", "deepspark_train"), ("predict", "predict")):
+        StatusFile(client.folder, stage, task=stage).end("finished")
+        ended = {stage: TaskState("success", 990.0, 995.0, 1, stage)}
+        monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("success", ended))
+        assert client.get(f"{TRAINING}?format=json").json()["name"] == name
+        assert f"<title>{name}: finished</title>" in client.get(TRAINING).text
+
+
 def test_until_there_is_a_report_its_tab_shows_the_training(client: Any) -> None:
     (client.folder / "events.jsonl").write_bytes(lines())
     url = TRAINING.replace("/training", "/report")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from deepspark_ops.operators.pages.static_files import chart_library_name
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.run_label.label import read_label
-from deepspark_ops.run_label.names import TRAINING, default_name
+from deepspark_ops.run_label.names import TRAINING, default_name, work_of_stages
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.answer import training_answer
 from deepspark_ops.run_view.chart_lines import is_share
@@ -92,7 +92,7 @@ class TrainingPage:
         return {
             "dag": dag_id,
             "run": run_id,
-            "name": label.name or (comparison or {}).get("name") or _default_name(numbers, trials) or run_id,
+            "name": label.name or (comparison or {}).get("name") or _default_name(dag_id, numbers, statuses, trials),
             "is_named": bool(label.name),
             **label.model_dump(mode="json", include={"tags", "archived"}),
             "dag_run": (airflow and airflow.dag_run) or run_id,
@@ -177,12 +177,15 @@ def _label_addresses(answer: Mapping[str, Any], site: str) -> dict[str, str]:
     }
 
 
-def _default_name(numbers: Mapping[str, Any], trials: ComparedTrials | None) -> str:
-    """Return the run's default name; empty before the training."""
+def _default_name(
+    dag_id: str, numbers: Mapping[str, Any], statuses: Iterable[str], trials: ComparedTrials | None
+) -> str:
+    """Return the run's default name: before and without a training the work of its stages, else the DAG's id."""
     if trials is not None:
         return f"Comparison of {len(trials.plan.trials)} trials"
     facts = {name: numbers[name] for name in ("net", "strategy", "n_workers", "max_iter")}
-    return default_name(work=TRAINING, solver=None, **facts) if numbers["net"] else ""
+    work = TRAINING if numbers["net"] else work_of_stages(frozenset(statuses), has_trials=False, has_trained=False)
+    return dag_id if work is None else default_name(work=work, solver=None, **facts)
 
 
 def _view(answer: Mapping[str, Any], site: str, *, may_answer: bool) -> dict[str, Any]:
