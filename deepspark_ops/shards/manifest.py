@@ -316,16 +316,27 @@ def read_manifest(split_folder: DataPath) -> DatasetManifest:
         if isinstance(split_folder, StorePath) and not isinstance(error, FileNotFoundError):
             msg = f"{path}: {error.strerror or error}"
             raise DataError(msg) from error
-        missing = "no such dataset folder"
-        if split_folder.is_dir():
-            is_named = path.name != _SPLIT_MANIFEST
-            missing = f"no {path.name} here" if is_named else f"no {MANIFEST_NAME} beside it that names it"
-        msg = f'{split_folder}: {missing}; give the OUTPUT of a finished ingestion, or run task "ingest"'
-        raise DataError(msg) from error
+        raise DataError(_missing(split_folder, path)) from error
     try:
         return DatasetManifest.model_validate_json(content)
     except ValidationError as error:
         raise _damaged(path, error) from error
+
+
+def _missing(split_folder: DataPath, manifest: DataPath) -> str:
+    dataset = split_folder.parent
+    problem = "no such dataset folder"
+    if split_folder.is_dir():
+        is_named = manifest.name != _SPLIT_MANIFEST
+        problem = f"no {manifest.name} here" if is_named else f"no {MANIFEST_NAME} beside it that names it"
+    elif split_manifest_path(dataset).is_file():
+        return f"{dataset}: a split of a dataset; give the dataset: {dataset.parent}"
+    elif (dataset.is_dir() or dataset.is_file()) and not split_manifest_path(dataset / "train").is_file():
+        return (
+            f'{dataset}: no dataset of an ingestion; for raw data run "deepspark ingest {dataset} --output OUTPUT" and'
+            " give OUTPUT; without the option dataset a net reads its own sources"
+        )
+    return f'{split_folder}: {problem}; give the OUTPUT of a finished ingestion, or run task "ingest"'
 
 
 def _damaged(path: DataPath, error: ValidationError) -> DataError:

@@ -65,6 +65,7 @@ def index_class_folders(source: DataPath, work: DataPath) -> SourceIndex:
     if _are_sets(classes):
         msg = f"source={source} {_say_sets(source, classes)}"
         raise ConfigError(msg)
+    _warn_of_deeper_classes(source, in_class)
     findings = Findings()
     for name in tree.passed_by:
         findings.add(Finding("file_passed_by", name, "is no image by its name"))
@@ -83,6 +84,22 @@ def index_class_folders(source: DataPath, work: DataPath) -> SourceIndex:
         are_names=True,
         findings=findings,
     )
+
+
+def _warn_of_deeper_classes(source: DataPath, names: Iterable[str]) -> None:
+    """Warn of a class folder whose images all lie in several folders of its own: perhaps these are the classes."""
+    folders_of: dict[str, set[str]] = {}
+    for name in names:
+        class_name, _, path = name.partition("/")
+        folders_of.setdefault(class_name, set()).add(path.partition("/")[0] if "/" in path else "")
+    for class_name, folders in sorted(folders_of.items()):
+        if "" not in folders and len(folders) > 1:
+            _log.warning(
+                'ingest: %s: every image of class "%s" lies in one of %d folders below, e.g. %s/%s; if these are the'
+                ' classes, give the folder "%s" as source',
+                *(source, class_name, len(folders), class_name, min(folders), class_name),
+            )
+            return
 
 
 def digest_class_folders(source: DataPath, by: FileStamp = "time") -> str:

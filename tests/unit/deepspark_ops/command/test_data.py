@@ -147,7 +147,7 @@ def test_sample_writes_a_page_or_a_picture(folder, tmp_path):
     ("arguments", "message"),
     [
         (["show", "gone"], "gone: no such dataset folder; give the OUTPUT of an ingestion"),
-        (["verify", "."], "train: no such dataset folder"),
+        (["verify", "."], "no dataset of an ingestion"),
         (["diff", "first"], "first: no version before to compare with: it has none"),
         (["sample", "set", "--output", "a.gif"], "output=a.gif: allowed: a name that ends in .html or .png"),
         (["sample", "set", "--output", "a.png", "--split", "validation"], "split=validation: set has train, test"),

@@ -195,7 +195,22 @@ def test_bad_manifest_says_what_is_wrong(tmp_path, content, finding):
         open_dataset(tmp_path / "train")
     assert 'run task "ingest"' in str(caught.value)
     with pytest.raises(DataError, match="no such dataset folder"):
-        open_dataset(tmp_path / "gone")
+        open_dataset(tmp_path / "gone" / "train")
+
+
+def test_raw_data_and_a_split_in_place_of_a_dataset(tmp_path):
+    (tmp_path / "lmdb").mkdir()
+    (tmp_path / "rows.csv").write_text("a,label")
+    for raw in (tmp_path / "lmdb", tmp_path / "rows.csv"):
+        with pytest.raises(DataError, match=f'^{raw}: no dataset of an ingestion; for raw data run "deepspark ingest'):
+            open_dataset(raw / "train")
+    put_manifest_text(tmp_path / "set", "train", "{}")
+    with pytest.raises(
+        DataError, match=f"^{tmp_path}/set/train: a split of a dataset; give the dataset: {tmp_path}/set"
+    ):
+        open_dataset(tmp_path / "set" / "train" / "train")
+    with pytest.raises(DataError, match=f"^{tmp_path}/set/test: no such dataset folder"):
+        open_dataset(tmp_path / "set" / "test")
 
 
 @pytest.mark.parametrize("digests", [True, False])

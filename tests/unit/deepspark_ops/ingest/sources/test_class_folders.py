@@ -127,6 +127,15 @@ def test_sets_are_never_taken_for_classes(tmp_path):
     )
 
 
+def test_the_folder_above_the_class_folders_as_source_causes_a_warning(tmp_path, caplog):
+    root = fill(tmp_path / "root", ("one/1.jpg", "pets/ant/1.png", "pets/cat/2.jpg", "pets/cat/3.jpg", "wild/a/5.jpg"))
+    assert index_class_folders(root, tmp_path).class_names == ("one", "pets", "wild")
+    assert caplog.messages == [
+        f'ingest: {root}: every image of class "pets" lies in one of 2 folders below, e.g. pets/ant; if these are the'
+        ' classes, give the folder "pets" as source'
+    ]
+
+
 def test_sets_beside_other_folders_lead_on_and_an_unlabelled_test_set_is_named(tmp_path, caplog):
     root = tmp_path / "root"
     for folder in ("train", "val", "masks"):
