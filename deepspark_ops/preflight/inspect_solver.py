@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -61,11 +62,15 @@ from deepspark_ops.shards.manifest import SplitName, is_dataset, require_one_rec
 from deepspark_ops.shards.verification import verify_layer_sources
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding, separate_orders_note
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
+from deepspark_ops.train.data.sample_cache import SampleCache
 from deepspark_ops.train.data.sample_sizes import net_of_largest_sample
 from deepspark_ops.train.data.sources import SourceResolver
 
 REPORT_VERSION: Final = 4
 MAX_RATE_POINTS = 12
+_SAMPLED_POSITIONS: Final = 16
+"""The first and the last are among the positions: many databases are sorted by label."""
+_SAMPLES_TOGETHER: Final = 16
 
 
 def inspect_solver(config: CheckConfig) -> PreflightReport:
@@ -238,6 +243,7 @@ class _Inspection:
         for text, position in source.shared_memory(net):
             self._note("warning", text, position)
         self._check_labels(net, fed)
+        self._check_own_samples(source, fed)
         if source.phase == "TRAIN" and (note := separate_orders_note(fed, n_workers=self._config.n_workers)):
             self._note("warning", f"{title} net: {note}")
         return net
@@ -296,6 +302,20 @@ class _Inspection:
                 f"{scores.found_by}: {scores.n_classes} class scores in blob {scores.output!r}, the dataset has labels "
                 f"0 to {manifest.n_classes - 1}; set num_output of the last layer to {manifest.n_classes}",
             )
+
+    def _check_own_samples(self, source: SolverNet, fed: Sequence[FedLayer]) -> None:
+        """Note the first of some samples of the net's own sources that training would refuse, such as a wrong label."""
+        for layer in fed:
+            if layer.samples.dataset.manifest is not None or not layer.labels:
+                continue
+            unkept = replace(layer, samples=SampleCache(layer.samples.dataset, limit_bytes=0))
+            n_samples = layer.samples.n_samples
+            count = min(_SAMPLES_TOGETHER, n_samples)
+            try:
+                for start in np.unique(np.linspace(0, n_samples - count, _SAMPLED_POSITIONS, dtype=int)).tolist():
+                    unkept.read_wrapped(start, count)
+            except DeepSparkError as error:
+                self._blame(source, error)
 
     def _check_training(self, net: NetSpec, source: SolverNet) -> None:
         if not any(weight for layer in net.layers for weight in layer.loss_weights):

@@ -53,5 +53,5 @@ class LabelColumn:
         return (
             f'layer "{user.layer}" ({user.layer_type}): label {label:g} of {sample} is none of the {n_classes} classes'
             f' that bottom "{user.scores}" has scores for; allowed: 0 to {n_classes - 1}{also};'
-            " correct the label, or give the net as many outputs as there are classes"
+            " correct the label (the first class is 0), or give the net as many outputs as there are classes"
         )

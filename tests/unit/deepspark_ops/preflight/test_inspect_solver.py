@@ -1,4 +1,5 @@
 import re
+import shutil
 import subprocess
 import sys
 
@@ -68,6 +69,19 @@ def test_layers_have_shapes_parameters_and_cost_counted_by_hand(folder):
     assert train.data[0].n_samples == 20
     assert test.data[0].sample_shapes == ((2, 6, 7), ())
     assert [layer.type for layer in test.layers].count("Split") == 0
+
+
+@pytest.mark.parametrize("labels", [[0] * 999 + [2], [2] + [1] * 999, [1 + k % 2 for k in range(1000)]])
+def test_a_label_of_the_net_s_own_database_that_is_no_class_is_an_error(folder, labels):
+    shutil.rmtree(folder / "test_lmdb")
+    image = np.zeros((2, 6, 7), np.uint8)
+    records = [(sample_key(k, "x"), encode_datum(image, label)) for k, label in enumerate(labels)]
+    write_lmdb_shard(folder / "test_lmdb", records)
+    (error,) = inspect(folder).errors
+    row = labels.index(2)
+    assert error.startswith("test net: ")
+    assert f'label 2 of sample {row} ("{row:08d}_x") of source of layer "data" is none of the 2 classes' in error
+    assert error.endswith("or give the net as many outputs as there are classes")
 
 
 def test_every_device_of_a_worker_computes_passes_of_its_own(folder):

@@ -43,8 +43,8 @@ def test_label_that_is_no_class_names_layer_sample_value_and_classes(tmp_path: P
         fed.read_wrapped(2, 3)
     assert str(caught.value) == (
         'layer "found" (HingeLoss): label 7 of sample 3 ("00000003_3.png") of source of layer "data" is none of the 3'
-        ' classes that bottom "ip" has scores for; allowed: 0 to 2; correct the label, or give the net as many outputs'
-        " as there are classes"
+        ' classes that bottom "ip" has scores for; allowed: 0 to 2; correct the label (the first class is 0), or give'
+        " the net as many outputs as there are classes"
     )
     with pytest.raises(DataError, match=r'label 7 of sample 3 \("00000003_3.png"\)'):
         fed.read_wrapped(9, 5)  # the position of a test's cursor goes round
