@@ -103,8 +103,15 @@ class StatusFile:
 
 
 def note_failure(run_dir: Path, stage: str, message: str, *, task: str, map_index: int = -1) -> None:
-    """Note the failure of a task before its stage began. A note of another task, or with the same message, stays."""
-    status = read_statuses(run_dir).get(stage)
+    """Note the failure of a task before its stage began, or in the folder of another task's run.
+
+    A note with the same message, or of another mapped task, stays. Beside the note of a task of another id, the stage
+    of the failure is ``<stage>.<task>``.
+    """
+    statuses = read_statuses(run_dir)
+    if (status := statuses.get(stage)) is not None and status.task not in ("", task):
+        stage = f"{stage}.{task}"
+        status = statuses.get(stage)
     is_others = status is not None and status.task and (status.task, status.map_index) != (task, map_index)
     is_noted = status is not None and (status.status, status.message) == ("failed", message[:_TEXT_KEPT])
     if not is_others and not is_noted:

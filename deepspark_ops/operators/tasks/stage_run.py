@@ -251,14 +251,18 @@ def plain_end(task: Any, context: Any, error: Exception) -> BaseException:
 
 
 def _note_failure(task: Any, context: Any, message: str) -> None:
-    """Note a failure before the stage began, for the run's page; a stage notes its failure itself."""
+    """Note a failure for the page of the DAG run: before the stage began, or in the folder of another DAG's run.
+
+    A stage notes every other failure itself.
+    """
     if not hasattr(task, "run_dir"):
         return  # an operator of a user
     with suppress(AirflowFailException, ConfigError):  # the task has no run
         run_dir, dag_run = task.run_dir(context), context["dag_run"]
-        if run_dir.is_dir() or run_dir.parent == task.places.run_folder(dag_run.dag_id, dag_run.run_id).parent:
-            task_id, map_index = _task_of_process()
-            note_failure(run_dir, task.stage, message, task=task_id, map_index=map_index)
+        own_folder = task.places.run_folder(dag_run.dag_id, dag_run.run_id)
+        task_id, map_index = _task_of_process()
+        folder = run_dir if run_dir.parent == own_folder.parent else own_folder
+        note_failure(folder, task.stage, message, task=task_id, map_index=map_index)
 
 
 def is_running_task() -> bool:

@@ -18,7 +18,7 @@ from deepspark_ops.events import Event
 from deepspark_ops.operators import DeepSparkEvaluateOperator, DeepSparkExportOperator, DeepSparkTrainOperator
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.run_plan import Places
-from deepspark_ops.run_view.stage_status import StatusFile
+from deepspark_ops.run_view.stage_status import StatusFile, note_failure
 from deepspark_ops.run_view.state import AirflowRun, TaskState
 from tests.integration.airflow.asking_person import let_ask
 from tests.paths import ROOT
@@ -247,6 +247,21 @@ def test_a_failed_task_with_a_run_of_its_own_has_its_message_on_the_page_of_the_
             file = StatusFile(folder, "predict", task="predict", map_index=index)
             file.end(status, "input=x: no such file" if status == "failed" else "")
         assert client.get(f"{TRAINING}?format=json").json()["state"]["error"]["text"] == text
+
+
+def test_the_second_task_that_trains_in_the_folder_of_a_run_has_its_message_on_the_page(
+    client: Any, monkeypatch: Any
+) -> None:
+    (client.folder / "events.jsonl").write_bytes(lines())
+    StatusFile(client.folder, "train", task="first").end("finished")
+    note_failure(client.folder, "train", "first has trained here", task="second")
+    tasks = {
+        name: TaskState(state, 990.0, 995.0, 1, "train") for name, state in (("first", "success"), ("second", "failed"))
+    }
+    monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("failed", tasks))
+    error = client.get(f"{TRAINING}?format=json").json()["state"]["error"]
+    assert (error["task"], error["text"]) == ("second", "first has trained here")
+    assert "first has trained here" in client.get(TRAINING).text
 
 
 def test_a_run_that_trains_nothing_has_the_name_of_its_work_or_of_its_dag(client: Any, monkeypatch: Any) -> None:

@@ -1329,6 +1329,25 @@ def test_two_trainings_do_not_share_the_folder_of_one_run(
         execute(second, values)
 
 
+@pytest.mark.parametrize(("is_own", "stage"), [(True, "train.second"), (False, "train")])
+def test_the_page_of_a_dag_run_has_the_reason_of_a_training_that_another_runs_folder_refuses(
+    locations: Places, dag: DAG, is_own: bool, stage: str
+) -> None:
+    of_dag_run = locations.run_folder("d", "r")
+    run = StageRun(of_dag_run if is_own else locations.run_folder("other", "r"), None, None)
+    StatusFile(run.run_dir, "train", task="first").end("finished")
+    (run.run_dir / "stages" / "train.task").write_text("d.first\n")
+    second = operator_of(DeepSparkTrainOperator, dag, locations, task_id="second")
+    values = context(dag, xcom=run.to_xcom())
+    values["ti"].task, values["ti"].task_id = second, "second"
+    with set_current_context(values), pytest.raises((TaskEnd, AirflowException)):
+        execute(second, values)
+    status = read_statuses(of_dag_run)[stage]
+    assert (status.status, status.task) == ("failed", "second")
+    assert "task d.first has trained in this run's folder" in status.message
+    assert read_statuses(run.run_dir)["train"].status == "finished"
+
+
 def test_a_training_by_processes_starts_no_spark_and_gets_the_signals_of_its_task(
     locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
 ) -> None:
