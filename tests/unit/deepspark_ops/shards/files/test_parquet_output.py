@@ -3,10 +3,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deepspark_ops.predict.columns import numbers
 from deepspark_ops.shards.files.parquet_output import BYTES_WRITTEN, arrow_column, parquet_output, vectors
 
-SCHEMA = pa.schema([("id", pa.string()), ("fc7", numbers()), ("error", pa.string())])
+SCHEMA = pa.schema([("id", pa.string()), ("fc7", pa.list_(pa.float32())), ("error", pa.string())])
 
 
 def test_row_groups_end_at_their_bytes_and_nothing_is_lost(tmp_path):
