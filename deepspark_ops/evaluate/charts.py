@@ -70,7 +70,9 @@ class Band:
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
+    """Pixel of a value between ``low`` and ``high`` of an axis."""
+
     low: float
     high: float
     pixels_low: float
@@ -78,6 +80,7 @@ class _Scale:
     is_log: bool = False
 
     def __call__(self, value: float) -> float:
+        """Return the pixel of a value."""
         low, high = (math.log10(self.low), math.log10(self.high)) if self.is_log else (self.low, self.high)
         value = math.log10(value) if self.is_log else value
         return self.pixels_low + (value - low) / (high - low) * (self.pixels_high - self.pixels_low)
@@ -121,15 +124,10 @@ def line_chart(
     right = width - 20.0
     margin_left = 14 + 6.6 * max(len(y_format(tick)) for tick in y_ticks)
     bottom = height - 40.0
-    x_scale = _Scale(min(xs), max(max(xs), min(xs) + 1e-9), margin_left, right, has_log_x)
-    y_scale = _Scale(min(*ys, *y_ticks), max(*ys, *y_ticks), bottom, 12.0, is_log)
+    x_scale = Scale(min(xs), max(max(xs), min(xs) + 1e-9), margin_left, right, has_log_x)
+    y_scale = Scale(min(*ys, *y_ticks), max(*ys, *y_ticks), bottom, 12.0, is_log)
     parts = [f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
-    for tick in y_ticks:
-        y = y_scale(tick)
-        parts.append(f'<line class="grid" x1="{margin_left:.1f}" x2="{right:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(
-            f'<text class="tick" x="{margin_left - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{y_format(tick)}</text>'
-        )
+    parts += [y_tick(y_scale(tick), y_format(tick), margin_left, right) for tick in y_ticks]
     parts += [
         f'<text class="tick" x="{x_scale(tick):.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{grouped(tick)}</text>'
         for tick in x_told
@@ -143,14 +141,22 @@ def line_chart(
     return "".join(parts)
 
 
-def _drawn_band(band: Band, x_scale: _Scale, y_scale: _Scale) -> str:
+def y_tick(y: float, text: str, left: float, right: float) -> str:
+    """Return a line of the grid from ``left`` to ``right`` with the value's text before it."""
+    return (
+        f'<line class="grid" x1="{left:.1f}" x2="{right:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text class="tick" x="{left - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>'
+    )
+
+
+def _drawn_band(band: Band, x_scale: Scale, y_scale: Scale) -> str:
     upper = [(x, high) for x, _, high in band.points]
     lower = [(x, low) for x, low, _ in reversed(band.points)]
     corners = " ".join(f"{x_scale(x):.1f},{y_scale(y):.1f}" for x, y in [*upper, *lower])
     return f'<polygon class="band {band.style}" points="{corners}"/>'
 
 
-def _draw(line: Line, x_scale: _Scale, y_scale: _Scale, y_format: Callable[[float], str]) -> list[str]:
+def _draw(line: Line, x_scale: Scale, y_scale: Scale, y_format: Callable[[float], str]) -> list[str]:
     pixels = [(x_scale(x), y_scale(y)) for x, y in line.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in pixels)
     title = f"<title>{escape(line.name)}</title>" if line.name else ""
@@ -302,8 +308,12 @@ def _cell(
             f'font-size="{font:.1f}" text-anchor="middle">'
             f"{text.replace('-', _MINUS)}</text>"
         )
-    cell = f"<g>{drawn}<title>{escape(title)}</title></g>"
-    return cell if link is None else f'<a href="{escape(link)}" aria-label="{escape(title)}">{cell}</a>'
+    return linked(f"<g>{drawn}<title>{escape(title)}</title></g>", title, link)
+
+
+def linked(drawn: str, title: str, link: str | None) -> str:
+    """Return a part of a chart that leads to the address ``link``, if there is one."""
+    return drawn if link is None else f'<a href="{escape(link)}" aria-label="{escape(title)}">{drawn}</a>'
 
 
 def _fitting_font(text: str, side: float) -> float:

@@ -9,10 +9,19 @@ Colours are classes of the page's CSS: ``line-<n>``, ``box`` for a bar, ``gap`` 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 
-from deepspark_ops.evaluate.charts import Line, grouped, line_chart, line_table, nice_ticks, value_table
+from deepspark_ops.evaluate.charts import (
+    Line,
+    Scale,
+    grouped,
+    line_chart,
+    line_table,
+    linked,
+    nice_ticks,
+    value_table,
+    y_tick,
+)
 from deepspark_ops.evaluate.figures.calibration import Calibration
 from deepspark_ops.evaluate.figures.embedding import PairDistances
 from deepspark_ops.evaluate.figures.ranking import Curve, Ranked
@@ -66,7 +75,7 @@ def reliability_chart(calibration: Calibration, links: Mapping[int, str] | None 
 
     ``links``: position of a bin -> address that the bar leads to.
     """
-    area = _Area(0.0, 1.0, 0.0, 1.0, _SIDE + 60, _SIDE)
+    area = _Area((0.0, 0.0), (1.0, 1.0), _SIDE + 60, _SIDE)
     label = "Reliability: share of right answers over confidence"
     parts = [area.start(label, "confidence of the answer", "right", has_links=bool(links))]
     for at, bar in enumerate(calibration.bins):
@@ -81,7 +90,7 @@ def reliability_chart(calibration: Calibration, links: Mapping[int, str] | None 
             area.box("box", bar.low, bar.high, 0.0, bar.accuracy, title),
             area.box("gap", bar.low, bar.high, low, high, title),
         )
-        parts.append(_linked("".join(boxes), title, (links or {}).get(at)))
+        parts.append(linked("".join(boxes), title, (links or {}).get(at)))
     parts.append(area.line("guide dash", (0.0, 0.0), (1.0, 1.0)))
     rows = [
         (f"{bar.low:.3g} to {bar.high:.3g}", grouped(bar.count), share_text(bar.accuracy), share_text(bar.confidence))
@@ -104,7 +113,7 @@ def residual_chart(
     """
     n = len(residuals.counts)
     high = residuals.low + n * residuals.width
-    area = _Area(residuals.low, high, 0.0, float(max(residuals.counts)), _WIDTH, 240)
+    area = _Area((residuals.low, 0.0), (high, float(max(residuals.counts))), _WIDTH, 240)
     parts = [area.start("Histogram", _with_outside(x_label, residuals), f"{counted_unit}s", has_links=bool(links))]
     rows = []
     for at, count in enumerate(residuals.counts):
@@ -114,9 +123,9 @@ def residual_chart(
             rows.append((bounds, grouped(count)))
             title = f"{bounds}: {_counted(count, counted_unit)}"
             bar = area.box("box", bar_start, bar_end, 0.0, count, title)
-            parts.append(_linked(bar, title, (links or {}).get(at)))
+            parts.append(linked(bar, title, (links or {}).get(at)))
     if guide is not None and residuals.low < guide < high:
-        parts.append(area.line("guide", (guide, area.low_y), (guide, area.high_y)))
+        parts.append(area.line("guide", (guide, area.low[1]), (guide, area.high[1])))
     return "".join([*parts, "</svg>", value_table((x_label, f"{counted_unit}s"), rows)])
 
 
@@ -139,14 +148,8 @@ def density_chart(density: Density) -> str:
     """Return predicted over true values, a square the stronger the more samples, with the line of no error."""
     width = density.width
     n_rows, n_columns = len(density.counts), len(density.counts[0])
-    area = _Area(
-        density.low_true,
-        density.low_true + n_columns * width,
-        density.low_predicted,
-        density.low_predicted + n_rows * width,
-        _SIDE + 60,
-        _SIDE,
-    )
+    low = density.low_true, density.low_predicted
+    area = _Area(low, (low[0] + n_columns * width, low[1] + n_rows * width), _SIDE + 60, _SIDE)
     most = max(max(row) for row in density.counts)
     parts = [area.start("Predicted over true values", "true value", "predicted")]
     for row, counts in enumerate(density.counts):
@@ -159,9 +162,9 @@ def density_chart(density: Density) -> str:
                 parts.append(
                     area.box("box", column_start, column_start + width, bottom, bottom + width, title, opacity=opacity)
                 )
-    low, high = max(area.low_x, area.low_y), min(area.high_x, area.high_y)
-    if low < high:
-        parts.append(area.line("guide dash", (low, low), (high, high)))
+    first, last = max(area.low), min(area.high)
+    if first < last:
+        parts.append(area.line("guide dash", (first, first), (last, last)))
     return "".join([*parts, "</svg>"])
 
 
@@ -191,41 +194,37 @@ def bar_chart(shares: Sequence[tuple[str, float | None]], *, label: str) -> str:
     return "".join([*parts, "</svg>"])
 
 
-@dataclass(frozen=True)
 class _Area:
-    """A chart's inside: draws boxes and lines by values."""
+    """A chart's inside: draws boxes and lines by values, from ``low`` to ``high`` of each axis."""
 
-    low_x: float
-    high_x: float
-    low_y: float
-    high_y: float
-    width: int
-    height: int
+    def __init__(self, low: tuple[float, float], high: tuple[float, float], width: int, height: int) -> None:
+        self.low, self.high = low, high
+        self._size = width, height
+        self._right, self._bottom = width - 20, height - 40
+        self._left = 30 + 6.6 * max(len(f"{tick:g}") for tick in nice_ticks(low[1], high[1], 5))
+        self._x = Scale(low[0], high[0], self._left, self._right)
+        self._y = Scale(low[1], high[1], self._bottom, 12)
 
     def start(self, label: str, x_label: str, y_label: str, *, has_links: bool = False) -> str:
         """Return the opening tag, grid and ticks; a screen reader reads links in a group, not in an image."""
         role = "group" if has_links else "img"
-        size = f"0 0 {self.width} {self.height}"
-        parts = [f'<svg class="chart" viewBox="{size}" role="{role}" aria-label="{escape(label)}">']
-        for tick in nice_ticks(self.low_y, self.high_y, 5):
-            if self.low_y <= tick <= self.high_y:
-                y = self._y(tick)
-                parts.append(
-                    f'<line class="grid" x1="{self._x_zero:.1f}" x2="{self._right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-                )
-                parts.append(
-                    f'<text class="tick" x="{self._x_zero - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{tick:g}</text>'
-                )
-        for tick in nice_ticks(self.low_x, self.high_x, 5):
-            if self.low_x <= tick <= self.high_x:
-                spot = f'x="{self._x(tick):.1f}" y="{self._bottom + 16}"'
-                parts.append(f'<text class="tick" {spot} text-anchor="middle">{tick:g}</text>')
-        middle = (self._x_zero + self._right) / 2
-        parts.append(
-            f'<text class="axis" x="{middle:.1f}" y="{self.height - 6}" text-anchor="middle">{escape(x_label)}</text>'
-            f'<text class="axis" transform="translate(11 {self._bottom / 2:.1f}) rotate(-90)" text-anchor="middle">'
-            f"{escape(y_label)}</text>"
+        width, height = self._size
+        x_ticks, y_ticks = (
+            [tick for tick in nice_ticks(low, high, 5) if low <= tick <= high]
+            for low, high in zip(self.low, self.high, strict=True)
         )
+        middle, below = (self._left + self._right) / 2, self._bottom + 16
+        parts = [
+            f'<svg class="chart" viewBox="0 0 {width} {height}" role="{role}" aria-label="{escape(label)}">',
+            *(y_tick(self._y(tick), f"{tick:g}", self._left, self._right) for tick in y_ticks),
+            *(
+                f'<text class="tick" x="{self._x(tick):.1f}" y="{below}" text-anchor="middle">{tick:g}</text>'
+                for tick in x_ticks
+            ),
+            f'<text class="axis" x="{middle:.1f}" y="{height - 6}" text-anchor="middle">{escape(x_label)}</text>'
+            f'<text class="axis" transform="translate(11 {self._bottom / 2:.1f}) rotate(-90)" text-anchor="middle">'
+            f"{escape(y_label)}</text>",
+        ]
         return "".join(parts)
 
     def box(
@@ -244,25 +243,6 @@ class _Area:
         ends = " ".join(f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in (start, end))
         return f'<polyline class="line {style}" points="{ends}"/>'
 
-    @property
-    def _x_zero(self) -> float:
-        ticks = nice_ticks(self.low_y, self.high_y, 5)
-        return 30 + 6.6 * max(len(f"{tick:g}") for tick in ticks)
-
-    @property
-    def _right(self) -> int:
-        return self.width - 20
-
-    @property
-    def _bottom(self) -> int:
-        return self.height - 40
-
-    def _x(self, value: float) -> float:
-        return self._x_zero + (value - self.low_x) / (self.high_x - self.low_x) * (self._right - self._x_zero)
-
-    def _y(self, value: float) -> float:
-        return self._bottom - (value - self.low_y) / (self.high_y - self.low_y) * (self._bottom - 12)
-
 
 def _with_curve(ranked: Mapping[str, Ranked]) -> list[tuple[str, Ranked]]:
     return [(name, curve) for name, curve in ranked.items() if curve.roc][:MAX_CURVES]
@@ -276,10 +256,6 @@ def _curves(curves: Sequence[tuple[str, Curve]], guide: Line, *, label: str, x_l
 
 def _counted(count: int, word: str) -> str:
     return f"{grouped(count)} {word}{'' if count == 1 else 's'}"
-
-
-def _linked(drawn: str, title: str, link: str | None) -> str:
-    return drawn if link is None else f'<a href="{escape(link)}" aria-label="{escape(title)}">{drawn}</a>'
 
 
 def _with_outside(x_label: str, residuals: ResidualHistogram) -> str:
