@@ -72,7 +72,7 @@ def slow_probabilities(images, mean, weights, bias):
     return rows
 
 
-@pytest.mark.parametrize("batch_size", [7, 53, 100])
+@pytest.mark.parametrize("batch_size", [7, 53, 100])  # two shards of 27 and 26: a batch of 7 crosses the border
 def test_scores_equal_a_slow_loop_over_every_sample_once(run, dataset, tmp_path, batch_size):
     root, samples = dataset
     images, labels = samples["test"]
@@ -250,20 +250,6 @@ def test_mirror_does_not_make_scores_random(run, tmp_path):
     assert run_evaluate(config).metrics.loss == run_evaluate(config).metrics.loss
 
 
-def test_missing_run_is_named(tmp_path):
-    with pytest.raises(ConfigError) as caught:
-        run_evaluate(EvaluateConfig(run_dir=tmp_path / "none"))
-    assert str(caught.value) == (
-        f'run_dir={tmp_path}/none: no such folder; give the folder that "deepspark train" wrote (option --run-dir)'
-    )
-
-
-def test_run_without_snapshot_is_named(run, tmp_path):
-    (tmp_path / "config.json").write_text(run.config.read_text())
-    with pytest.raises(ConfigError, match="no snapshot in snapshots/; training has not reached one, or failed before"):
-        run_evaluate(EvaluateConfig(run_dir=tmp_path))
-
-
 def test_weights_of_another_net_are_refused_and_nothing_is_written(run, dataset, tmp_path):
     other = make_run(tmp_path / "other", dataset[0], net=NET.replace('name: "ip"', 'name: "fc"'), n_steps=1)
     weights = other.snapshot("patches", 1, "caffemodel")
@@ -303,14 +289,6 @@ def test_process_tells_its_mistake_last(tmp_path):
     assert completed.returncode == 2
     assert completed.stderr.splitlines()[-1].startswith(f"ERROR: run_dir={tmp_path}/none: no such folder")
     assert "Traceback" not in completed.stderr
-
-
-def test_images_of_two_shards_are_read_across_the_border(run, dataset, tmp_path):
-    # 53 samples lie in shards of 27 and 26; a batch of 10 crosses the border, and the last holds three.
-    images, _ = dataset[1]["test"]
-    assert len(images) == 53
-    report = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=10)).metrics
-    assert np.array(report.confusion).sum() == 53
 
 
 OWN_SOURCE = """

@@ -24,11 +24,6 @@ from tests.reference.task_nets import CLASSES, NUMBERS, OWN_INPUT, PAIR, PIXELS,
 pytestmark = [pytest.mark.tf, pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
 
 
-def softmax(values, axis=1):
-    power = np.exp(values - values.max(axis=axis, keepdims=True))
-    return power / power.sum(axis=axis, keepdims=True)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "targets", "contracts"),
     [

@@ -9,14 +9,11 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.evaluate.tasks.answers import activated, sigmoid
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn, figure_text, interval_text
+from deepspark_ops.evaluate.tasks.metrics_head import figure_text, interval_text
 from deepspark_ops.evaluate.tasks.registry import sum_of
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead
+from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED
 
-SCORED = ScoredOn(
-    net="n", run="r", iteration=1, weights="w", weights_digest="sha256:1", dataset="d", dataset_digest="sha256:2",
-    split="test", score_blob="ip",
-)  # fmt: skip
 RNG = np.random.default_rng(3)
 
 
