@@ -36,7 +36,7 @@ def test_given_weights_come_first(run, tmp_path):
     ("make", "error", "message"),
     [
         (lambda run: run.config.unlink(), ConfigError, "run_dir={root}: no config.json in it; give the folder that"),
-        (lambda _: None, ConfigError, "run_dir={root}: no snapshot in snapshots/; training has not reached one, or f"),
+        (lambda _: None, ConfigError, "run_dir={root}: no snapshot in snapshots/; training has not reached one"),
         (lambda run: snapshot(run, 3, "caffemodel"), ConfigError, "run_dir={root}: no snapshot in snapshots/"),
         (lambda run: snapshot(run, 3, "state.h5"), DataError, "{root}/snapshots: the state of iteration 3 is there"),
     ],
