@@ -141,11 +141,11 @@ def line_chart(
     return "".join(parts)
 
 
-def y_tick(y: float, text: str, left: float, right: float) -> str:
-    """Return a line of the grid from ``left`` to ``right`` with the value's text before it."""
+def y_tick(y: float, text: str, start_x: float, end_x: float) -> str:
+    """Return a line of the grid, with the value's text before the line."""
     return (
-        f'<line class="grid" x1="{left:.1f}" x2="{right:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="tick" x="{left - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>'
+        f'<line class="grid" x1="{start_x:.1f}" x2="{end_x:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text class="tick" x="{start_x - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>'
     )
 
 

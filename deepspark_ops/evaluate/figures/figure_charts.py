@@ -201,8 +201,8 @@ class _Area:
         self.low, self.high = low, high
         self._size = width, height
         self._right, self._bottom = width - 20, height - 40
-        self._left = 30 + 6.6 * max(len(f"{tick:g}") for tick in nice_ticks(low[1], high[1], 5))
-        self._x = Scale(low[0], high[0], self._left, self._right)
+        self._axis_x = 30 + 6.6 * max(len(f"{tick:g}") for tick in nice_ticks(low[1], high[1], 5))
+        self._x = Scale(low[0], high[0], self._axis_x, self._right)
         self._y = Scale(low[1], high[1], self._bottom, 12)
 
     def start(self, label: str, x_label: str, y_label: str, *, has_links: bool = False) -> str:
@@ -213,10 +213,10 @@ class _Area:
             [tick for tick in nice_ticks(low, high, 5) if low <= tick <= high]
             for low, high in zip(self.low, self.high, strict=True)
         )
-        middle, below = (self._left + self._right) / 2, self._bottom + 16
+        middle, below = (self._axis_x + self._right) / 2, self._bottom + 16
         parts = [
             f'<svg class="chart" viewBox="0 0 {width} {height}" role="{role}" aria-label="{escape(label)}">',
-            *(y_tick(self._y(tick), f"{tick:g}", self._left, self._right) for tick in y_ticks),
+            *(y_tick(self._y(tick), f"{tick:g}", self._axis_x, self._right) for tick in y_ticks),
             *(
                 f'<text class="tick" x="{self._x(tick):.1f}" y="{below}" text-anchor="middle">{tick:g}</text>'
                 for tick in x_ticks
