@@ -28,7 +28,7 @@ from deepspark_ops.ingest.files.json_rows import json_batches, json_schema
 from deepspark_ops.ingest.files.table_files import data_files, is_header_alone, no_rows, separator_of
 from deepspark_ops.ingest.files.untyped_rows import CORRUPT, count_numbers, mark_numbers, skip_line, with_broken_lines
 from deepspark_ops.stores.staging import kept_copy
-from deepspark_ops.stores.store_path import DataPath
+from deepspark_ops.stores.store_path import DataPath, name_below
 
 OTHER_TYPE = pa.struct([])
 """Stands for a type that no role of a column takes."""
@@ -83,7 +83,7 @@ def separator(path: DataPath) -> str:
 
 
 def first_rows(path: DataPath, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
-    """Return the first rows of a table of files.
+    """Return the first rows of a table of files, with the columns in Spark's order: the order of the features.
 
     Raises:
         ConfigError: A CSV file without a header line.
@@ -102,6 +102,10 @@ def first_rows(path: DataPath, name: SourceFormat, n_rows: int) -> pa.RecordBatc
         raise no_rows(path)
     if name == "csv":
         table = table.cast(mark_numbers(table.schema, count_numbers(table)))
+    if name == "json_lines":
+        folders = name_below(path, next(data_files(path))).split("/")[:-1] if path.is_dir() else []
+        of_folders = {folder.partition("=")[0] for folder in folders}
+        table = table.select(sorted(table.schema.names, key=lambda column: (column in of_folders, column)))
     return flat(table.combine_chunks().to_batches()[0])
 
 

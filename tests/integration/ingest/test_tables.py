@@ -137,12 +137,14 @@ def test_a_word_among_numbers_costs_its_row_alone(context, tmp_path, ending):
 @pytest.mark.spark
 @pytest.mark.parametrize("value", [[1, "x", 3], 3, "x", [1, [2], 3]])
 def test_another_value_in_a_column_of_arrays_costs_its_row_alone(context, tmp_path, value):
-    rows = [{"a": i, "v": [i, i + 0.5, i or None], "words": ["x"], "label": i % 2} for i in range(40)]
+    rows = [{"v": [i, i + 0.5, i or None], "a": i, "Z": -i, "words": ["x"], "label": i % 2} for i in range(40)]
     rows[3]["v"] = value
-    source = tmp_path / "t.jsonl"
+    source = tmp_path / "t" / "DAY=1" / "part.jsonl"
+    source.parent.mkdir(parents=True)
     source.write_text("\n".join(map(json.dumps, rows)))
-    manifests = ingest(context, tmp_path, source=source, test_fraction=0, max_rejected_fraction=0.1)
-    assert [(column.name, column.width) for column in manifests["train"].table.features] == [("a", 1), ("v", 3)]
+    manifests = ingest(context, tmp_path, source=tmp_path / "t", test_fraction=0, max_rejected_fraction=0.1)
+    features = manifests["train"].table.features
+    assert [(column.name, column.width) for column in features] == [("Z", 1), ("a", 1), ("v", 3), ("DAY", 1)]
     assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (39, 1)
 
 

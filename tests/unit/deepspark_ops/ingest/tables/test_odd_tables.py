@@ -253,6 +253,14 @@ def test_a_line_that_is_no_record_is_a_bad_row(tmp_path, ending, lines):
     assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "b"], N_ROWS, 2)
 
 
+def test_features_of_json_lines_have_the_order_of_spark(tmp_path):
+    rows = [{"z": i, "b": i * 0.5, "Y": -i, "label": i % 2} for i in range(N_ROWS)]
+    for day in range(2):
+        write_table(tmp_path / "t" / f"day={day}" / "part.jsonl", pa.Table.from_pylist(rows))
+    preview = make_preview(SourceConfig(source=tmp_path / "t"), tmp_path)
+    assert features_of(verify(preview.dataset / "train")) == ["Y", "b", "z", "day"]
+
+
 @pytest.mark.parametrize("row", [0, 20])
 def test_a_word_in_an_array_of_numbers_costs_its_row_alone(tmp_path, row):
     arrays = [[i, 2.5] for i in range(N_ROWS)]
