@@ -103,7 +103,8 @@ def _folder_content(folder: Path) -> str:
     if not inner:
         return f"{content}; images and other files are ingested first (deepspark ingest, then --dataset)"
     more = f" and {len(inner) - 1} more" if len(inner) > 1 else ""
-    return f"{content}, but databases in folders below it: {inner[0]}{more}"
+    remedy = "name one of them, or train with --dataset (an ingestion with --shards 1 writes a single database)"
+    return f"{content}, but databases in folders below it: {inner[0]}{more}; {remedy}"
 
 
 def _open_image_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:

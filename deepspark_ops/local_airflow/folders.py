@@ -89,6 +89,18 @@ class LocalFolders:
         """File of Airflow's generated passwords."""
         return self.airflow_home / "passwords.json"
 
+    def write_settings(self) -> None:
+        """Write the folders into Airflow's new configuration, for ``airflow`` commands in a shell of the user.
+
+        Without them ``airflow dags reserialize`` and others read another folder and Airflow's many example DAGs.
+        """
+        path = self.airflow_home / "airflow.cfg"
+        if not path.is_file():  # AIRFLOW_CONFIG names another file, which the user edits
+            return
+        settings = {"dags_folder": self.dags, "plugins_folder": self.plugins, "load_examples": False}
+        lines = path.read_text().split("\n")
+        path.write_text("\n".join(_setting(line, settings) for line in lines))
+
     def environment_if_used(self, inherited: Mapping[str, str]) -> dict[str, str] | None:
         """Return the environment of Airflow's processes; None if another Airflow is configured or no Airflow exists."""
         if "AIRFLOW_HOME" in inherited or not (self.airflow_home / "airflow.cfg").is_file():
@@ -138,6 +150,11 @@ class LocalFolders:
             "AIRFLOW_HOME": str(self.airflow_home),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited_settings.get("PATH", os.defpath)]),
         }
+
+
+def _setting(line: str, settings: Mapping[str, object]) -> str:
+    name = line.partition(" = ")[0]
+    return f"{name} = {settings[name]}" if name in settings else line
 
 
 def _with_administrator(users: str) -> str:

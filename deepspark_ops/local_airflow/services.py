@@ -274,6 +274,7 @@ def _migrate(folders: LocalFolders, environment: Mapping[str, str], logs: Path) 
     if done.returncode:
         msg = f"airflow db migrate failed; the end of {log}:\n{_tail(log)}"
         raise AirflowFailed(msg)
+    folders.write_settings()
 
 
 def _launch(name: str, folders: LocalFolders, environment: Mapping[str, str], logs: Path) -> subprocess.Popen[bytes]:

@@ -296,12 +296,17 @@ class _Inspection:
             scores = next((task for task in choose_tasks(net) if task.task == "classification"), None)
         except NetError:
             return  # labels that the net computes: nothing to compare
-        if scores is not None and manifest.n_classes > scores.n_classes:
-            self._note(
-                "error",
-                f"{scores.found_by}: {scores.n_classes} class scores in blob {scores.output!r}, the dataset has labels "
-                f"0 to {manifest.n_classes - 1}; set num_output of the last layer to {manifest.n_classes}",
-            )
+        n_classes = manifest.n_classes
+        if scores is None or n_classes in (0, scores.n_classes):
+            return
+        finding = (
+            f"{scores.found_by}: {scores.n_classes} class scores in blob {scores.output!r}, the dataset has labels "
+            f"0 to {n_classes - 1}; set num_output of the last layer to {n_classes}"
+        )
+        if n_classes > scores.n_classes:
+            self._note("error", finding)
+        elif net.phase == "TRAIN":
+            self._note("warning", f"{finding}, unless other data have the other classes")
 
     def _check_own_samples(self, source: SolverNet, fed: Sequence[FedLayer]) -> None:
         """Note the first of some samples of the net's own sources that training would refuse, such as a wrong label."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ _DECIMAL_COMMA: Final = "SELECT *, double(replace({name}, ',', '.')) AS {name}_n
 """A query that makes numbers of a column with decimal commas."""
 _LABELS_SHARE: Final = 0.95
 """Of numbers among labels: with more words the labels are names, such as 0 to 9 and other."""
+_DECIMAL: Final = re.compile(r"[+-]?\d+[.,]\d+")
 _SHOWN = 12
 
 
@@ -268,11 +270,7 @@ def _features(config: SourceConfig, columns: Sequence[Column], reserved_names: s
         text = next(
             (column.name for column in columns if column.kind == "text" and column.name not in reserved_names), ""
         )
-        remedy = (
-            f"; name text that holds numbers, or make numbers of it by a query: {_DECIMAL_COMMA.format(name=text)}"
-            if text
-            else ""
-        )
+        remedy = f"; name text that holds numbers, or {query_for_numbers(text)}" if text else ""
         msg = f"feature_columns: no column is left for features; the table has {held}{remedy}"
         raise ConfigError(msg)
     return chosen
@@ -290,6 +288,26 @@ def _refuse_others(patterns: str, columns: Sequence[Column], reserved_names: set
                 f" {patterns},!{column.name}"
             )
             raise ConfigError(msg)
+
+
+def query_for_numbers(name: str) -> str:
+    """Return what a message says to do with a column of text that should be numbers."""
+    return f"make numbers of it by a query: {_DECIMAL_COMMA.format(name=name)}"
+
+
+def refuse_decimal_texts(label: str, class_names: Sequence[str]) -> None:
+    """Refuse classes whose names are numbers with a decimal comma, or point: each value would be a class.
+
+    Raises:
+        ConfigError: Nearly all names are such numbers.
+    """
+    decimals = [name for name in class_names if _DECIMAL.fullmatch(name)]
+    if decimals and len(decimals) >= _LABELS_SHARE * len(class_names):
+        msg = (
+            f'label_column: "{label}" holds text such as {decimals[0]}, each a class of its own; '
+            f"{query_for_numbers(label)}, and give label_column={label}_number; label_kind=class takes names of classes"
+        )
+        raise ConfigError(msg)
 
 
 def columns_of(schema: pa.Schema) -> list[Column]:

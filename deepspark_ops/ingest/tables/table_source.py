@@ -20,7 +20,16 @@ from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.selection.choice import require_classes
 from deepspark_ops.ingest.selection.splits import read_listed_rows, split_shares
 from deepspark_ops.ingest.sources.tables import folder_of_images
-from deepspark_ops.ingest.tables.columns import KINDS, NUMBERS, Column, TableRoles, choose_roles, columns_of
+from deepspark_ops.ingest.tables.columns import (
+    KINDS,
+    NUMBERS,
+    Column,
+    TableRoles,
+    choose_roles,
+    columns_of,
+    query_for_numbers,
+    refuse_decimal_texts,
+)
 from deepspark_ops.ingest.tables.file_parts import FileTable
 from deepspark_ops.ingest.tables.image_rows import ImageRows, images_digest, index_images, pack_images
 from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenSource, find_known_files, look_at_files
@@ -202,6 +211,8 @@ def _read_features(
         parts[split] = sorted(summaries, key=lambda part: (part.file, part.part))
         if split == "train" and is_text and not names:
             names = text_classes(parts["train"])
+            if config.label_kind == "auto":
+                refuse_decimal_texts(roles.labels[0].name, names)
     return ReadRows(rows, parts, tuple(names))
 
 
@@ -300,7 +311,7 @@ def row_recipe(
         msg = "label_kind=class: several label columns are values, 0 and 1 for classes that do not exclude each other"
         raise ConfigError(msg)
     if config.label_kind == "value" and label.kind == "text":
-        msg = f'label_kind=value: label "{label.name}" holds text, which is the name of a class'
+        msg = f'label_kind=value: label "{label.name}" holds text; {query_for_numbers(label.name)}'
         raise ConfigError(msg)
     return RowRecipe(
         roles=roles,

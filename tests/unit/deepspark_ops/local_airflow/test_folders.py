@@ -49,6 +49,17 @@ def test_the_users_settings_of_airflow_are_kept_but_for_its_address(tmp_path: Pa
     assert "PYTHONDONTWRITEBYTECODE" not in environment
 
 
+def test_airflow_commands_of_a_shell_read_the_same_dags_and_no_examples(tmp_path: Path) -> None:
+    folders = LocalFolders(tmp_path, tmp_path / "home", tmp_path / "dags", tmp_path / "plugins")
+    folders.write_settings()  # without a configuration there is nothing to correct
+    folders.airflow_home.mkdir()
+    config = folders.airflow_home / "airflow.cfg"
+    generated = "[core]\ndags_folder = {}\n# Default: True\nload_examples = {}\nplugins_folder = {}\nkey = 1\n"
+    config.write_text(generated.format("/home/dags", True, "/home/plugins"))
+    folders.write_settings()
+    assert config.read_text() == generated.format(tmp_path / "dags", False, tmp_path / "plugins")
+
+
 def test_the_administrator_is_among_the_users_that_a_person_lists(tmp_path: Path) -> None:
     folders = LocalFolders.find({}, tmp_path, tmp_path)
     name = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"

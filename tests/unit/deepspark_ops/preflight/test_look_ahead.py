@@ -135,6 +135,16 @@ def test_a_label_outside_the_scores_is_refused(folder):
     assert errors[0].endswith("the dataset has labels 0 to 2; set num_output of the last layer to 3")
 
 
+def test_scores_without_a_class_are_noted(folder):
+    write_solver(folder, NET.replace("num_output: 3 }", "num_output: 1000 }"))
+    report = inspect(folder, source=image_list(folder))
+    expected = "set num_output of the last layer to 3, unless other data have the other classes"
+    assert report.errors == ()
+    assert [problem.finding.partition("; ")[2] for problem in report.problems if "1000" in problem.finding] == [
+        expected
+    ]
+
+
 def test_weights_for_another_image_size_are_refused(folder):
     shapes = build_net_spec(parse_net(NET), phase="TRAIN", sample_shapes=lambda _: ((3, 8, 8), ()))
     write_caffemodel(folder / "w.caffemodel", shapes, np.zeros(shapes.params.n_params, np.float32))

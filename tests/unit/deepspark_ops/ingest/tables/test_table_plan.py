@@ -1,6 +1,7 @@
 """Tables of features from rows to shards, against numpy and plain h5py."""
 
 import json
+import re
 
 import h5py
 import numpy as np
@@ -254,7 +255,7 @@ def test_equal_rows_and_constant_columns_are_counted(tmp_path):
     [
         ({"encoded": True, "resize_height": 3, "resize_width": 3}, ConfigError, "encoded=True, .* for images"),
         ({"label_column": "f0,f1", "label_kind": "class"}, ConfigError, "several label columns are values"),
-        ({"label_kind": "value"}, ConfigError, 'label "label" holds text'),
+        ({"label_kind": "value"}, ConfigError, 'label "label" holds text; make numbers of it by a query: SELECT'),
         ({"test_fraction": 1e-9}, ConfigError, "leaves the test set empty: each row's side is a hash of its group, id"),
         ({"strict": True, "feature_columns": "f0", "label_column": "c"}, DataError, "strict: "),
     ],
@@ -264,6 +265,16 @@ def test_mistakes_end_with_a_message_and_leave_nothing(tmp_path, options, error,
     with pytest.raises(error, match=message):
         ingested_table(tmp_path, table, **options)
     assert not list((tmp_path / "out").rglob("*.h5"))
+
+
+def test_labels_with_decimal_commas_are_refused_as_names_of_classes(tmp_path):
+    table = pa.table({"x": np.arange(30.0), "price": [f"{i},5" for i in range(30)]})
+    query = re.escape("SELECT *, double(replace(price, ',', '.')) AS price_number FROM source")
+    message = f'label_column: "price" holds text such as 0,5, .* by a query: {query}, and give label_column=price_num'
+    with pytest.raises(ConfigError, match=message):
+        ingested_table(tmp_path, table, label_column="price")
+    named = ingested_table(tmp_path, table, label_column="price", label_kind="class")
+    assert named["train"].n_classes == 30
 
 
 def test_numbers_that_float32_cannot_hold_are_standardised_in_float64(tmp_path):
