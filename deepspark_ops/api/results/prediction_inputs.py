@@ -37,7 +37,7 @@ def prediction_input(images: Any, scratch: Path) -> Mapping[str, Any]:
     if isinstance(images, Samples):  # ingestion has scaled their pixels already
         return {**_array_input(images.images, scratch), "max_pixel": 255}
     if hasattr(images, "to_parquet") and hasattr(images, "columns"):
-        return {**_written(images, scratch), **_ANYWHERE}
+        return {**_written(images, scratch), **_ANYWHERE, "root_folder": Path.cwd()}
     if isinstance(images, list | tuple) and images:
         if all(isinstance(item, str | os.PathLike | StorePath) for item in images):
             return _path_input([absolute_path(item) for item in images], scratch)

@@ -59,6 +59,13 @@ def test_paths_keep_their_order_and_are_absolute(tmp_path: Path, monkeypatch: py
     assert read == [str(tmp_path / "b.png"), str(tmp_path / "a.png")]
 
 
+def test_relative_paths_of_a_frame_start_from_the_present_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert prediction_input(pd.DataFrame({"path": ["a.png"]}), tmp_path)["root_folder"] == tmp_path
+
+
 @pytest.mark.parametrize(
     ("images", "shown"),
     [
