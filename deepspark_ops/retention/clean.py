@@ -75,7 +75,7 @@ class CleanReport(FrozenModel):
         if not going:
             return [f"nothing to remove; {len(self.entries):,} folders stay"]
         size = size_text(sum(entry.bytes for entry in going))
-        word = "removed" if going[0].removed else "can be removed, nothing was (give remove)"
+        word = "removed" if going[0].removed else "can be removed by the option remove; nothing is removed yet"
         return [*lines, f"{len(going):,} of {len(self.entries):,} folders, {size}: {word}"]
 
 

@@ -84,7 +84,7 @@ class PruneReport(FrozenModel):
         if not going:
             return [*report_lines, "nothing to remove"]
         freed = size_text(sum(version.bytes for version in going))
-        word = "removed" if going[0].removed else "can be removed, nothing was (give remove)"
+        word = "removed" if going[0].removed else "can be removed by the option remove; nothing is removed yet"
         return [*report_lines, f"{len(going):,} of {len(self.versions):,} earlier versions, {freed}: {word}"]
 
 

@@ -99,7 +99,8 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _damaged(path: DataPath, error: Exception) -> DataError:
-    return DataError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}")
+    remedy = "" if path.suffix in (".parquet", ".pq") else "; a folder of a table holds its part files alone"
+    return DataError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}{remedy}")
 
 
 def avro_table(source: DataPath) -> FileTable:

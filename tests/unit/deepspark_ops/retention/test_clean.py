@@ -84,7 +84,7 @@ def test_without_remove_it_lists_with_sizes_and_touches_nothing(home: Home) -> N
     assert reasons(report) == {"young": "changed in the last 30 days"}
     entry = next(entry for entry in report.entries if entry.path == str(old))
     assert (entry.kind, entry.bytes, entry.changed) == ("run", 1002, "2033-04-17T03:33:20+00:00")
-    assert report.lines()[-1] == "3 of 4 folders, 2.3 KiB: can be removed, nothing was (give remove)"
+    assert report.lines()[-1] == "3 of 4 folders, 2.3 KiB: can be removed by the option remove; nothing is removed yet"
     assert sorted(home.root.rglob("*")) == old_files
     assert by_hand.is_dir()
     assert data.is_dir()

@@ -91,6 +91,15 @@ def test_files_that_a_task_could_not_hold_are_left_to_spark(tmp_path, monkeypatc
     assert parquet_table(tmp_path / "a.parquet") is not None
 
 
+def test_another_file_in_a_folder_of_parts_has_a_remedy(tmp_path):
+    pq.write_table(a_table(), tmp_path / "a.parquet")
+    (tmp_path / "README.md").write_text("a text\n" * 20)
+    with pytest.raises(
+        DataError, match=r"README\.md: not a readable .*; a folder of a table holds its part files alone$"
+    ):
+        parquet_table(tmp_path)
+
+
 def test_a_damaged_file_is_named(tmp_path):
     pq.write_table(a_table(), tmp_path / "a.parquet")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and no more")
