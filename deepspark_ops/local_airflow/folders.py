@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from caffe_import.file_access.regular_file import regular_text
+
 HOST = "127.0.0.1"
 USER = "admin"
 """The administrator, the user of ``deepspark ui`` and ``deepspark demo``."""
@@ -98,7 +100,7 @@ class LocalFolders:
         if not path.is_file():  # AIRFLOW_CONFIG names another file, which the user edits
             return
         settings = {"dags_folder": self.dags, "plugins_folder": self.plugins, "load_examples": False}
-        lines = path.read_text().split("\n")
+        lines = regular_text(path).split("\n")
         path.write_text("\n".join(_setting(line, settings) for line in lines))
 
     def environment_if_used(self, inherited: Mapping[str, str]) -> dict[str, str] | None:
