@@ -81,11 +81,15 @@ def promote_by_hand(config: HandPromoteConfig, person: str, score: Score, *, for
         force: Skip the gate.
 
     Raises:
-        ConfigError: The bundle does not exist, or has no scores to compare.
+        ConfigError: The bundle does not exist, is in production already, or has no scores to compare.
         DataError: A file is damaged.
         RegistryBusy: Another process has held the lock for too long.
     """
     candidate = find_candidate(config.bundle)
+    production = read_production(config.models, config.model)
+    if production is not None and production.manifest_digest == file_digest(candidate.bundle / MANIFEST_NAME):
+        msg = f'model "{config.model}": bundle={candidate.bundle} is in production already, as {production.version}'
+        raise ConfigError(msg)
     author = Author(person, config.reason)
     decision = forced(candidate, config, config.reason) if force else decide_by_hand(candidate, config, score)
     if not decision.promotes:

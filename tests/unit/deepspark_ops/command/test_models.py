@@ -66,6 +66,13 @@ def test_promotion_goes_through_the_gate(folder):
     assert history[-1]["reason"] == "promoted by hand without a comparison: newer"
 
 
+def test_the_bundle_in_production_is_not_promoted_again(two):
+    for options in ([], ["--force"]):
+        again = models_command("promote", "digits", "runs/second", "--reason", "again", *options, code=2)
+        assert again.stderr == f'error: model "digits": bundle={two}/runs/second/bundle is in production already, as v2\n'
+    assert len(json.loads(models_command("show", "digits", "--json").stdout)["history"]) == 2
+
+
 def test_list_shows_each_model(two):
     lines = models_command("list").stdout.splitlines()
     assert lines[0].split() == "model production accuracy 95 % interval since by versions".split()
