@@ -69,7 +69,8 @@ def test_promotion_goes_through_the_gate(folder):
 def test_the_bundle_in_production_is_not_promoted_again(two):
     for options in ([], ["--force"]):
         again = models_command("promote", "digits", "runs/second", "--reason", "again", *options, code=2)
-        assert again.stderr == f'error: model "digits": bundle={two}/runs/second/bundle is in production already, as v2\n'
+        bundle = two / "runs/second/bundle"
+        assert again.stderr == f'error: model "digits": bundle={bundle} is in production already, as v2\n'
     assert len(json.loads(models_command("show", "digits", "--json").stdout)["history"]) == 2
 
 
