@@ -83,9 +83,9 @@ def _sum_of_neighbours(values: tf.Tensor, n: int) -> tf.Tensor:
     return tf.reshape(sums, tf.shape(values))[..., :channels]
 
 
-def _is_near(channels: np.ndarray, others: np.ndarray, reach: int) -> np.ndarray:
-    """Return 1 where two channels are at most ``reach`` apart, else 0; (channels, others), float32."""
-    is_near: np.ndarray = np.abs(channels[:, np.newaxis] - others) <= reach
+def _is_near(channels: np.ndarray, sums: np.ndarray, reach: int) -> np.ndarray:
+    """Return 1 where a channel belongs to a sum, at most ``reach`` away, else 0; (channels, sums), float32."""
+    is_near: np.ndarray = np.abs(channels[:, np.newaxis] - sums) <= reach
     return is_near.astype(np.float32)
 
 

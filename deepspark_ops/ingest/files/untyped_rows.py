@@ -100,6 +100,6 @@ def with_broken_lines(
                 stop += 1
         is_broken = np.zeros(stop - start, bool)
         is_broken[list(texts)] = True
-        rows = batch.take(pa.array(np.cumsum(~is_broken) - 1, mask=is_broken))
+        rows = batch.take(pa.array(np.cumsum(~is_broken) - 1, mask=is_broken)) if texts else batch
         yield rows.append_column(CORRUPT, pa.array(map(texts.get, range(len(is_broken))), pa.string()))
         start = stop

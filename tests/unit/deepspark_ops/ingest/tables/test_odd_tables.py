@@ -271,7 +271,7 @@ def test_a_word_in_an_array_of_numbers_costs_its_row_alone(tmp_path, row):
     path.write_text("\n".join(lines))
     preview = make_preview(SourceConfig(source=path), tmp_path)
     manifest = verify(preview.dataset / "train")
-    assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "b", "array"], N_ROWS - 1, 1)
+    assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "array", "b"], N_ROWS - 1, 1)
     assert (
         'column \\"array\\": no array of 2 numbers' in listed(preview.dataset / "train", "rejected.jsonl").read_text()
     )
