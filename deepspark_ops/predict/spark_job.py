@@ -91,7 +91,8 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
         DeepSparkError: A task died in a way that another try may cure.
     """
     manifest = read_manifest(config.bundle)
-    config = _with_absolute_paths(config).model_copy(update={"batch_size": chunk_size(manifest, config.batch_size)})
+    config = with_paths_from(config, Path.cwd())
+    config = config.model_copy(update={"batch_size": chunk_size(manifest, config.batch_size)})
     form = form_of_config(config, manifest, config.bundle)
     check_output(config)
     counts = session.sparkContext.accumulator({}, _Counts())
@@ -126,13 +127,6 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
         if temporary is not None:
             _replace_output(config, temporary)
     return summary
-
-
-def _with_absolute_paths(config: BundleInputConfig) -> BundleInputConfig:
-    """Return the config with absolute paths; tables of the catalog stay."""
-    absolute = with_paths_from(config, Path.cwd())
-    tables = {name: path for name in ("input", "output") if catalog_table(path := getattr(config, name)) is not None}
-    return absolute.model_copy(update=tables)
 
 
 def check_output(config: BundleInputConfig) -> None:

@@ -19,7 +19,7 @@ from deepspark_ops.config.base import (
     parse_config,
 )
 from deepspark_ops.config.evaluate import SplitChoice
-from deepspark_ops.config.ingest import TABLE_MARK
+from deepspark_ops.config.ingest import ARCHIVE_MARK, TABLE_MARK
 from deepspark_ops.config.shared_options.batch_size import BatchSize
 from deepspark_ops.config.shared_options.devices import DeviceChoice
 from deepspark_ops.config.shared_options.named_files import (
@@ -121,6 +121,12 @@ class BundleInputConfig(RawImageConfig):
     def lists(self) -> ListedFiles:
         """Return the limits on the files of lists and tables."""
         return LISTED_AS_GIVEN
+
+    def paths_inside(self) -> frozenset[str]:
+        """Return ``root_folder`` for a list in an archive, and tables of Spark's catalog."""
+        inside = {"root_folder"} if ARCHIVE_MARK in str(self.input) else set()
+        tables = {name for name in ("input", "output") if catalog_table(getattr(self, name)) is not None}
+        return frozenset(inside | tables)
 
     @property
     def needs_spark(self) -> bool:

@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.errors import ConfigError
 
@@ -18,3 +20,12 @@ def test_an_output_named_like_another_format_is_refused(output):
 @pytest.mark.parametrize("output", ["p.parquet", "p", "answers.2026-11-28", "table:shop.csv"])
 def test_other_names_are_taken(output):
     assert str(parse_config(PredictConfig, {**BUNDLE, "output": output}).output) == output
+
+
+def test_tables_of_the_catalog_and_folders_in_archives_are_no_paths_of_the_present_folder():
+    texts = {"bundle": "b", "input": "table:shop.photos", "output": "table:shop.answers"}
+    config = with_paths_from(parse_config(PredictConfig, texts), Path("/here"))
+    assert (str(config.bundle), str(config.input), str(config.output)) == ("/here/b", *list(texts.values())[1:])
+    values = {"bundle": "b", "input": "a.tar::l.txt", "root_folder": "images", "output": "p"}
+    config = with_paths_from(parse_config(PredictConfig, values), Path("/here"))
+    assert (str(config.input), str(config.root_folder)) == ("/here/a.tar::l.txt", "images")
