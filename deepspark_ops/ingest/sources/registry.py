@@ -122,8 +122,8 @@ def _refuse_unread(config: IngestConfig, source: DataPath, name: SourceFormat) -
     for option, formats in takers.items():
         value = getattr(config, option)
         if name not in formats and value != type(config).model_fields[option].default:
-            users = f"{', '.join(formats)} has"
-            msg = f"{option}={value}: source={source} is of format {name}, which has no use for it; {users}"
+            users = ", ".join(formats)
+            msg = f"{option}={value}: source={source} is of format {name}; the option is for {users}: leave it out"
             raise ConfigError(msg)
 
 

@@ -156,7 +156,7 @@ def test_a_query_stands_alone_and_a_catalogs_table_is_no_path(tmp_path):
 )
 def test_options_of_tables_are_refused_by_other_formats(tmp_path, options):
     (tmp_path / "list.txt").write_text("a.png 0\n")
-    with pytest.raises(ConfigError, match=r"is of format image_list, which has no use for it; parquet, orc"):
+    with pytest.raises(ConfigError, match=r"is of format image_list; the option is for parquet, orc"):
         make_recipe(IngestConfig(source=tmp_path / "list.txt", output=tmp_path, **options))
 
 

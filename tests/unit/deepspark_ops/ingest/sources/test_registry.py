@@ -146,10 +146,10 @@ def test_a_path_of_another_file_system_is_named(source, message, folder):
     [
         (
             {"labels": "l.idx"},
-            r"labels=l\.idx: .*lmdb_raw is of format caffe_lmdb, which has no use for it; idx has$",
+            r"labels=l\.idx: .*lmdb_raw is of format caffe_lmdb; the option is for idx: leave it out$",
         ),
-        ({"label_column": "y"}, "label_column=y: .*; hdf5, tfrecord, parquet, .*, image_list has$"),
-        ({"cifar_labels": "coarse"}, "cifar_labels=coarse: .*; cifar_binary has$"),
+        ({"label_column": "y"}, "label_column=y: .* for hdf5, tfrecord, parquet, .*, image_list: leave"),
+        ({"cifar_labels": "coarse"}, "cifar_labels=coarse: .*; the option is for cifar_binary: "),
     ],
 )
 def test_an_option_that_the_format_does_not_read_is_refused(options, message):
