@@ -72,6 +72,7 @@
     const isFirst = !scatter.classList.contains("js-plotly-plot");
     Plotly.react(scatter, [trace], layout, { displayModeBar: false, responsive: true });
     if (isFirst) scatter.on("plotly_click", (event) => leadTo(event.points[0].customdata));
+    scatter.setAttribute("role", "img");  // not before: an image needs its label
     scatter.setAttribute("aria-label", `${cy.name} against ${cx.name} of ${at.length} runs; the list of these runs has the numbers.`);
   }
 
