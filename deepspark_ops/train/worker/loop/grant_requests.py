@@ -43,7 +43,7 @@ class GrantRequests:
             self._last = answer
         return answer
 
-    def begin(self) -> None:
+    def ask_ahead(self) -> None:
         """Begin to request the next grant; called before the last steps of the present grant.
 
         Not before a snapshot: the grant after a snapshot asks for the state that the worker has at the snapshot.
@@ -83,5 +83,5 @@ class GrantRequests:
 
     def _request(self) -> Callable[[], GrantAnswer]:
         """Return a call of the link, for any thread; the call acknowledges the grants exchanged so far."""
-        done, self._exchanged = self._exchanged, []
-        return partial(self._link.request_grant, self._plan.comm_period.value, held=self._last, done=done)
+        grants, self._exchanged = self._exchanged, []
+        return partial(self._link.request_grant, self._plan.comm_period.value, held=self._last, done=grants)
