@@ -176,9 +176,8 @@ def _dry_run_view(report: Mapping[str, Any]) -> RenderableType:
             Text("the ingestion would fail: more records are bad than max_rejected_fraction allows", style="red")
         )
     size = size_text(estimate["n_bytes"])
-    parts.append(
-        Text(f"about {size}, and {estimate['seconds']:,.1f} s on {estimate['cores']} cores beside Spark's start")
-    )
+    seconds = f"{estimate['seconds']:,.1f} s on {estimate['cores']} cores"
+    parts.append(Text(f"about {size}, and {seconds}, without Spark's start if Spark is needed"))
     return Group(*parts)
 
 

@@ -12,15 +12,16 @@ QUICK = str(ROOT / "examples" / "digits" / "lenet_train_test.prototxt")
 
 
 @pytest.mark.tf
-def test_times_of_a_net_whose_data_are_not_here() -> None:
-    result = invoke(
-        "time", QUICK, "--sample-shape", "1x28x28", "--batch-size", "4", "--iterations", "2", "--threads", "1", "--json"
-    )
+@pytest.mark.parametrize(("phase", "last"), [("train", "loss"), ("TEST", "accuracy")])  # caffe time -phase TEST
+def test_times_of_a_net_whose_data_are_not_here(phase: str, last: str) -> None:
+    options = "--sample-shape 1x28x28 --batch-size 4 --iterations 2 --threads 1 --json"
+    result = invoke("time", QUICK, *options.split(), "--phase", phase)
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert (report["batch_size"], report["n_threads"], report["n_passes"]) == (4, 1, 2)
     layers = {row["layer"]: row for row in report["layers"]}
     assert layers["conv1"]["type"] == "Convolution"
+    assert last in layers
     assert layers["conv1"]["backward_ms"] > 0
     assert report["pass_ms"] > 0
 
