@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from math import prod
+from math import ceil, prod
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from caffe_import.errors import NetError
@@ -49,15 +48,16 @@ def passes_at_once(shapes: Iterable[Sequence[int]], n_threads: int, *, is_host: 
 def part_ranges(n_samples: int, *, n_slots: int, most: int, unit: int) -> list[tuple[int, int]]:
     """Return (first sample, sample behind the last) of each part of the samples, for ``n_slots`` tasks at a time.
 
-    A part begins at a multiple of ``unit``, the samples that are computed together: so each sample is in the same batch
-    as without parts, and the answers have the same bits. More parts bound a part to ``most`` samples, in whole units.
+    ``unit`` is the number of samples that are computed together. A part begins at a multiple of ``unit``. So each
+    sample is in the same batch as without parts, and the answers have the same bits. A part has at most ``most``
+    samples, rounded up to whole units.
 
     Example:
         >>> part_ranges(10, n_slots=2, most=4, unit=1), part_ranges(53, n_slots=2, most=1_000, unit=10)
         ([(0, 4), (4, 8), (8, 10)], [(0, 30), (30, 53)])
     """
-    size = math.ceil(n_samples / min(n_samples, max(n_slots, math.ceil(n_samples / most))))
-    size = math.ceil(size / unit) * unit
+    size = ceil(n_samples / min(n_samples, max(n_slots, ceil(n_samples / most))))
+    size = ceil(size / unit) * unit
     return [(start, min(start + size, n_samples)) for start in range(0, n_samples, size)]
 
 
