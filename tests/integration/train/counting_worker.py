@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
-from multiprocessing.synchronize import Barrier
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 from deepspark_ops.exchange.client import connect
@@ -33,14 +33,16 @@ def count(
     *,
     batch: int,
     n_epochs: int,
-    dies_after: int | None,
+    dies_after: int | None = None,
+    pause: tuple[int, Event] | None = None,
 ) -> None:
     """Read, once all have passed ``begin``, until a piece of epoch ``n_epochs`` comes.
 
     Lines of ``log``: epoch, then the labels of a whole piece that the server knows as read.
 
-    With ``dies_after`` the process kills itself in the middle of a piece, after this number of steps, while its thread
-    holds further pieces.
+    With ``dies_after`` the process kills itself in the middle of a piece, after this number of steps and after the
+    server knows of a piece as read, while its thread holds further pieces. With ``pause`` the process waits, after this
+    number of steps, until the event is set.
     """
     link = connect(address)
     link.join(worker)
@@ -72,6 +74,9 @@ def count(
             batches.book(uses)
             if dies_after is not None and step >= dies_after and rows:
                 with reports:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    if log.stat().st_size:
+                        os.kill(os.getpid(), signal.SIGKILL)
+            if pause is not None and step == pause[0]:
+                assert pause[1].wait(120), "no end of the pause after 120 s"
     link.leave()
     link.close()

@@ -39,24 +39,24 @@ def test_records_of_each_epoch_are_counted_over_kills(tmp_path: Path) -> None:
     )
     spawn = multiprocessing.get_context("spawn")
     logs = [tmp_path / f"worker_{number}" for number in range(4)]
+    begin, death = spawn.Barrier(3), spawn.Event()
 
-    begin = spawn.Barrier(3)
-
-    def start(
-        worker: int, log: Path, begin: Barrier | None, dies_after: int | None = None
-    ) -> multiprocessing.process.BaseProcess:
-        options = {"batch": BATCH, "n_epochs": N_EPOCHS, "dies_after": dies_after}
+    def start(worker: int, log: Path, begin: Barrier | None, **options: object) -> multiprocessing.process.BaseProcess:
         process = spawn.Process(
-            target=count, args=(running.address, worker, tmp_path / "set/train", log, begin), kwargs=options
+            target=count,
+            args=(running.address, worker, tmp_path / "set/train", log, begin),
+            kwargs={"batch": BATCH, "n_epochs": N_EPOCHS, **options},
         )
         process.start()
         return process
 
     with start_exchange(settings, initial_vector()) as running:
         dying = start(0, logs[0], begin, dies_after=20)
-        other_processes = [start(1, logs[1], begin), start(2, logs[2], begin)]
+        # The others leave records to the dying worker, however slowly it comes to read them.
+        other_processes = [start(worker, logs[worker], begin, pause=(40, death)) for worker in (1, 2)]
         dying.join(120)
         assert dying.exitcode == -signal.SIGKILL
+        death.set()
         n_restarts = running.restarts
         os.kill(running.pid, signal.SIGKILL)
         wait_until(lambda: running.restarts > n_restarts, "a new server")
