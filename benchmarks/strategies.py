@@ -6,7 +6,7 @@ worker. ``--results`` keeps the result of each cell, so an interrupted benchmark
 minibatches runs anew, and a failed cell with ``--again``.
 
 ``--write`` makes a part of ``docs/evidence/strategies.md`` and ``strategies.png`` from the results (the picture needs
-Chromium). ``benchmarks/defaults.py`` writes the other parts from runs in virtual time.
+Chromium). ``python -m benchmarks.defaults`` writes the other parts from runs in virtual time.
 
   lenet          LeNet on the digits of examples/digits, ingested into --work unless --digits names a dataset
   cifar10_quick  cifar10_quick on CIFAR-10, from the dataset that --cifar10 names (examples/cifar10/README.md)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from caffe_import.file_access.regular_file import regular_text
 
 MEASURED_FILE: Final = Path(__file__).with_name("measured.json")
-"""Written by ``benchmarks/defaults.py``."""
+"""Written by ``python -m benchmarks.defaults``."""
 _VERSION: Final = 1
 
 
