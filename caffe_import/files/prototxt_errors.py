@@ -26,6 +26,9 @@ _ESCAPE = re.compile(
         | U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}) | .?)""",
     re.VERBOSE | re.DOTALL,
 )
+_PATH_FIELDS = frozenset(
+    "file_name mean_file meanfile net root_folder snapshot_prefix source test_net train_net weights".split()
+)
 _VALUE_RULES = {
     FieldDescriptor.TYPE_INT32: "a whole number from -2147483648 to 2147483647",
     FieldDescriptor.TYPE_INT64: "a whole number",
@@ -152,10 +155,10 @@ def solver_field_error(
 
 
 def check_strings(source: PrototxtText) -> None:
-    """Refuse quoted strings that protobuf's C++ parser refuses and protobuf's Python parser mangles or only warns of.
+    r"""Refuse quoted strings that protobuf's C++ parser refuses and protobuf's Python parser mangles or only warns of.
 
     Raises:
-        PrototxtError: Bytes that are not UTF-8, or an unknown escape.
+        PrototxtError: Bytes that are not UTF-8, an unknown escape, or a control character in a path: ``"data\train"``.
     """
     if "\ufffd" not in source.text and "\\" not in source.text:
         return
@@ -165,8 +168,11 @@ def check_strings(source: PrototxtText) -> None:
         if token.text[0] not in "\"'":
             continue
         for escape in _ESCAPE.finditer(token.text):
-            if escape["known"] is None:
+            is_control = token.field_name in _PATH_FIELDS and escape[0][1:] in tuple("abfnrtv")
+            if escape["known"] is None or is_control:
                 finding = f'unknown escape "{escape[0]}" in quotes'
+                if is_control:
+                    finding = f'"{escape[0]}" in {token.field_name} means a control character'
                 remedy = "write a backslash as \\\\, in paths better /"
                 raise source.error(token.start + escape.start(), finding, width=len(escape[0]), remedy=remedy)
 

@@ -129,7 +129,7 @@ def exchange_in_memory(
         start: What the worker began with, (n_params,); see ``Strategy.keeps_start``.
         push: Scratch of at least one chunk.
         center_copy: Receives the center as the pushes leave it, (n_params,), where the strategy pulls first.
-        measure_distance: Return the L2 norm of local - center.
+        measure_distance: Return the L2 norm of local - center, without BatchNorm's statistics.
 
     Returns:
         The distance, or None if it was not asked for or the worker does not look at the center first.
@@ -151,6 +151,7 @@ def exchange_in_memory(
         pushed = push if len(part) == len(push) else push[: len(part)]
         if measure:
             np.subtract(part_of_local, part, out=pushed)
+            chunks.clear_statistics(position, pushed)
             squares.append(float(np.dot(pushed, pushed)))
         worker_chunk(part_of_local, part, new, pushed, start[span] if keeps_start else part_of_local, context)
         if has_statistics:

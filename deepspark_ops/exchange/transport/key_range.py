@@ -190,6 +190,7 @@ class RangeExchange:
         push = pushes.room(buffer, len(local))
         if self._measure:
             np.subtract(local, center, out=push)
+            plan.chunks.clear_statistics(position, push)
             self.squares[turn] = float(np.dot(push, push))
         plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.context)
         plan.chunks.clear_statistics(position, push)

@@ -68,7 +68,8 @@ class ExchangeReport(NamedTuple):
         bytes_down: Bytes from center to worker.
         staleness: Exchanges that other workers ended since this worker's last pull.
         overlaps: Exchanges of other workers that were open while this one was.
-        distance: L2 norm of local - center, before the exchange; None if not asked for, or without a pull.
+        distance: L2 norm of local - center before the exchange, without BatchNorm's statistics; None if not asked for,
+            or without a pull.
         transport: ``shm``, ``socket``, ``tree`` or ``local``.
         round_end: Of strategies whose workers wait for each other.
         center: The center as this worker's push has left it, (n_params,), as fresh as its new parameters; statistics

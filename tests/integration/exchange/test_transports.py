@@ -383,12 +383,14 @@ def test_shared_memory_that_is_asked_for_and_cannot_be_had_is_an_error(
         monkeypatch.undo()
 
 
-def test_distance_is_the_same_over_the_socket(tmp_path: Path) -> None:
-    with start_exchange(make_settings(tmp_path, transport="socket"), initial_vector()) as running:
+def test_distance_over_the_socket_leaves_out_statistics(tmp_path: Path) -> None:
+    statistics = StatisticBlobs.from_json([[10, 60, 60, 110, 110, 0.9]])
+    settings = make_settings(tmp_path, transport="socket", statistics=statistics)
+    with start_exchange(settings, initial_vector()) as running:
         link = connect(running.address)
         link.join(0)
         _, report = link.exchange(link.pull() + np.float32(2.0), measure_distance=True)
-        assert report.distance == pytest.approx(2.0 * 1000**0.5, rel=1e-6)
+        assert report.distance == pytest.approx(2.0 * 899**0.5, rel=1e-6)
         link.close()
 
 

@@ -218,6 +218,14 @@ def test_unknown_escape_is_refused_at_its_place(escape: str) -> None:
     assert f'<text>:1:11: unknown escape "{escape[:2]}" in quotes' in str(caught.value)
 
 
+@pytest.mark.parametrize("escape", [f"\\{letter}" for letter in "abfnrtv"])
+def test_control_character_in_a_path_is_refused_at_its_place(escape: str) -> None:
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.parse_net(f'layer {{ data_param {{ source: "data{escape}db" }} }}')
+    assert str(caught.value).startswith(f'<text>:1:35: "{escape}" in source means a control character\n')
+    assert str(caught.value).endswith("\n  write a backslash as \\\\, in paths better /")
+
+
 def test_known_escapes_are_read() -> None:
     text = r'name: "\a\b\f\n\r\t\v\\\"\' \0 \12 \303\251 \x41 \xAu \u00e9 \U0001F600"'
     assert prototxt.parse_net(text).name == "\a\b\f\n\r\t\v\\\"' \0 \n é A \nu é \U0001f600"
