@@ -600,7 +600,7 @@ def predict(
     """Write a bundle's classes and scores for images, a list, a dataset or a table to a Parquet file, a row each.
 
     Args:
-        bundle: Bundle of a model, from deepspark export or convert.
+        bundle: Bundle of a model, from deepspark export or convert; or a run with a bundle.
         input: One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet or
             ORC file or folder, CSV, JSON lines, table:db.name of Spark's catalog), or any other source that
             deepspark ingest reads.

@@ -27,7 +27,7 @@ from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import find_weights
-from deepspark_ops.export.manifest import parse_manifest
+from deepspark_ops.export.manifest import find_bundle, parse_manifest
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
 from deepspark_ops.processes.worker_archive import WorkerArchive, write_worker_archive
@@ -135,6 +135,7 @@ def convert(config: ConvertConfig, *, is_shown: bool = True, run: Runner | None 
 
 def answer_inputs(config: BundleInputConfig, *, is_shown: bool = True, run: Runner | None = None) -> DataPath:
     """Write a bundle's predictions, or the config's features, and return the file."""
+    config = config.model_copy(update={"bundle": find_bundle(config.bundle)})
     parse_manifest(config.bundle)
     if config.needs_spark and run is None:
         require_spark()

@@ -31,7 +31,10 @@ def find_weights(run: RunPaths, weights: Path | None = None) -> Weights:
     """
     if not run.config.is_file():
         problem = f"no {run.config.name} in it" if run.root.is_dir() else "no such folder"
-        msg = f'run_dir={run.root}: {problem}; give the folder that "deepspark train" wrote (option --run-dir)'
+        remedy = '; give the folder that "deepspark train" wrote (option --run-dir)'
+        if RunPaths(run.root.parent).config.is_file():
+            remedy = f"; give its run, {run.root.parent}"
+        msg = f"run_dir={run.root}: {problem}{remedy}"
         raise ConfigError(msg)
     if weights is None:
         return _last_snapshot(run)

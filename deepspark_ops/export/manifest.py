@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from caffe_import.file_access.regular_file import open_regular, regular_bytes
 from deepspark_ops.config.shared_options.bundle_formats import CAFFE, SAVED_MODEL
 from deepspark_ops.config.shared_options.task import TaskName
-from deepspark_ops.errors import DataError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.frozen_model import FrozenModel, first_problem
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitRule
@@ -274,8 +274,7 @@ def parse_manifest(bundle: Path) -> BundleManifest:
     try:
         return BundleManifest.model_validate_json(regular_bytes(path))
     except FileNotFoundError as error:
-        of_run = RunPaths(bundle).bundle
-        remedy = f"give {of_run}" if (of_run / MANIFEST_NAME).is_file() else 'run "deepspark export" first'
+        remedy = 'run "deepspark export" first'
         if (versions := bundle / "versions").is_dir():  # of a model
             remedy = (
                 f"give a version of the model, a folder in {versions}; the version in production: deepspark models list"
@@ -289,6 +288,30 @@ def parse_manifest(bundle: Path) -> BundleManifest:
         raise DataError(msg) from error
 
 
+def find_bundle(path: Path) -> Path:
+    """Return the folder of the bundle of a run, if ``path`` is a run; else ``path``.
+
+    Raises:
+        ConfigError: The run has no bundle, or several and none under the usual name.
+    """
+    run = RunPaths(path)
+    if (path / MANIFEST_NAME).is_file():
+        return path
+    if (run.bundle / MANIFEST_NAME).is_file():
+        return run.bundle
+    if not run.config.is_file():
+        return path
+    bundles = sorted(manifest.parent for manifest in path.glob(f"*/{MANIFEST_NAME}"))
+    if len(bundles) == 1:
+        return bundles[0]
+    if bundles:
+        msg = f"bundle={path}: a run with {len(bundles)} bundles; give one of them: {', '.join(map(str, bundles))}"
+    else:
+        content = ", ".join(sorted(entry.name for entry in path.iterdir()))
+        msg = f"bundle={path}: a run without a bundle, it holds {content}; run: deepspark export {path}"
+    raise ConfigError(msg)
+
+
 def find_damage(bundle: Path, manifest: BundleManifest) -> str | None:
     """Return the difference of the first file that does not match the manifest; None if all files match."""
     for name, digest in manifest.files.items():
@@ -297,3 +320,9 @@ def find_damage(bundle: Path, manifest: BundleManifest) -> str | None:
         if file_digest(bundle / name) != digest:
             return f"{name} has changed since {MANIFEST_NAME} was written"
     return None
+
+
+def unlisted_files(bundle: Path, manifest: BundleManifest) -> list[str]:
+    """Return the files of a bundle's folder that the manifest does not list."""
+    names = {path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if not path.is_dir()}
+    return sorted(names - {MANIFEST_NAME, *manifest.files})

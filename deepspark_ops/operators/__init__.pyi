@@ -1008,7 +1008,7 @@ class DeepSparkPredictOperator(SparkSubmitOperator):
                 dataset
             resize_width: Width, likewise
             max_pixel: Largest pixel value of these images; scaled to 255; default: as of the training images, else 255
-            bundle: Bundle of a model, from deepspark export or convert
+            bundle: Bundle of a model, from deepspark export or convert; or a run with a bundle
             input: One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet or
                 ORC file or folder, CSV, JSON lines, table:db.name of Spark's catalog), or any other source that
                 deepspark ingest reads

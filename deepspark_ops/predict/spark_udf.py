@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, file_digest, read_manifest
+from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, file_digest, find_bundle, read_manifest
 from deepspark_ops.predict.columns import result_fields
 from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.record import Content, InputRecord, vector_of
@@ -54,8 +54,8 @@ def predict_udf(
     """Return a function of columns that answers by a bundle: ``frame.select(predict_udf(bundle)("content"))``.
 
     Args:
-        bundle: Folder on the driver's disk. Spark brings a copy to each executor. Each Python worker loads the bundle
-            once.
+        bundle: Folder on the driver's disk, or of the run with the bundle. Spark brings a copy to each executor. Each
+            Python worker loads the bundle once.
         batch_size: Samples of a forward pass; default: as in ``deepspark predict``.
         threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
         top_k: Number of most probable classes in an answer; without effect for a bundle without classes.
@@ -73,7 +73,7 @@ def predict_udf(
         ConfigError: The net takes no images of this size or no such batch, or an option is invalid.
         DataError: The bundle does not exist, or a file of the bundle is missing or changed.
     """
-    folder = str(Path(bundle).absolute())
+    folder = str(find_bundle(Path(bundle).absolute()))
     options = {"resize_height": resize_height, "resize_width": resize_width, "max_pixel": max_pixel}
     images = parse_config(RawImageConfig, options)
     # The driver reports a mistake, before a task runs.

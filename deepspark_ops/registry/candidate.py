@@ -11,7 +11,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples
-from deepspark_ops.export.manifest import MANIFEST_NAME, WEIGHTS_NAME, file_digest, read_manifest
+from deepspark_ops.export.manifest import MANIFEST_NAME, WEIGHTS_NAME, file_digest, find_bundle, read_manifest
 from deepspark_ops.registry.changes import Author, note_rejected, promote
 from deepspark_ops.registry.gate import DECISION_VERSION, Decision, compared_metric, decide, metric_value
 from deepspark_ops.registry.model_folder import ModelFolder
@@ -55,18 +55,16 @@ def find_candidate(path: Path) -> Candidate:
     """Return the bundle in folder ``path``, or the bundle of the run ``path``.
 
     Raises:
-        ConfigError: The folder is neither a bundle nor a run with a bundle.
+        ConfigError: The folder is neither a bundle nor a run with a bundle, or a run with several.
     """
-    run = RunPaths(path)
-    if (path / MANIFEST_NAME).is_file():
-        above = RunPaths(path.parent)
-        is_of_run = above.config.is_file() and above.bundle == path
-        return Candidate(path, path.parent if is_of_run else None)
-    if (run.bundle / MANIFEST_NAME).is_file():
-        return Candidate(run.bundle, path)
-    content = "a run without a bundle" if run.config.is_file() else "no bundle and no run"
-    msg = f'bundle={path}: {content}; give a folder that "deepspark export" wrote, or the run that has one'
-    raise ConfigError(msg)
+    bundle = find_bundle(path)
+    if not (bundle / MANIFEST_NAME).is_file():
+        remedy = 'give a folder that "deepspark export" wrote, or the run that has one'
+        msg = f"bundle={path}: no bundle and no run; {remedy}"
+        raise ConfigError(msg)
+    above = RunPaths(bundle.parent)
+    is_of_run = bundle != path or (above.config.is_file() and above.bundle == bundle)
+    return Candidate(bundle, above.root if is_of_run else None)
 
 
 def promote_by_hand(config: HandPromoteConfig, person: str, score: Score, *, force: bool) -> ByHand:

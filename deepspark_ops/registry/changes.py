@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest, read_manifest
+from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest, read_manifest, unlisted_files
 from deepspark_ops.file_lock import held_lock
 from deepspark_ops.registry.gate import Decision
 from deepspark_ops.registry.journal import JOURNAL_VERSION, Action, HistoryEntry, append_entry, read_history
@@ -194,7 +194,7 @@ def _require_same_champion(decision: Decision, previous: Production | None) -> N
 
 @contextmanager
 def _copied(bundle: Path, model: ModelFolder) -> Iterator[Path]:
-    """Yield a checked copy of a bundle in a hidden folder among the versions: made before the lock is taken."""
+    """Yield a checked copy of a bundle's listed files in a hidden folder among the versions, made before the lock."""
     model.versions.mkdir(parents=True, exist_ok=True)
     _remove_abandoned_copies(model)
     folder = model.versions / f"{_COPY}{uuid.uuid4().hex}"
@@ -205,7 +205,8 @@ def _copied(bundle: Path, model: ModelFolder) -> Iterator[Path]:
             folder.mkdir()
             shutil.copytree(bundle, folder, dirs_exist_ok=True)
             folder.chmod(0o755)
-            read_manifest(folder)
+            for name in unlisted_files(folder, read_manifest(folder)):
+                (folder / name).unlink()
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest, find_damage, parse_manifest
+from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest, find_damage, parse_manifest, unlisted_files
 from deepspark_ops.registry.journal import read_history
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import Production, read_pointer
 from deepspark_ops.registry.versions import VersionRecord, read_versions
+
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,10 @@ def _verified(model: ModelFolder, record: VersionRecord, *, may_be_gone: bool) -
     manifest = parse_manifest(bundle)
     if (damage := find_damage(bundle, manifest)) is not None:
         msg = f"{bundle}: {damage}; restore it, or roll back if {record.version} is in production"
+        raise DataError(msg)
+    if names := unlisted_files(bundle, manifest):
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+        msg = f"{bundle}: {MANIFEST_NAME} of {record.version} does not list {shown}; move what is not of the model away"
         raise DataError(msg)
     n_bytes = sum((bundle / name).stat().st_size for name in manifest.files)
     return VerifiedVersion(record.version, len(manifest.files), n_bytes)

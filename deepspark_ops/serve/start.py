@@ -57,11 +57,13 @@ def serve(config: ServeConfig, *, say: Say, warn: Say) -> None:
 
 def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, warn: Say) -> None:
     # Heavy imports, which --help does not need.
+    from deepspark_ops.export.manifest import find_bundle
     from deepspark_ops.serve.app import make_app
     from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits
     from deepspark_ops.serve.production_server import serving_commands
     from deepspark_ops.serve.service import Service, warm_up
 
+    config = config.model_copy(update={"bundle": find_bundle(config.bundle)})
     model = load_served(config)
     warm_up(model)
     for remark in model.form.remarks:

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, NumericType, Stri
 
 from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.export.manifest import BundleManifest, OutputBlob, parse_manifest
+from deepspark_ops.export.manifest import BundleManifest, OutputBlob, find_bundle, parse_manifest
 from deepspark_ops.predict.spark_udf import predict_udf
 
 _ANSWER = "deepspark_answer"
@@ -76,7 +76,7 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
                 inputs, or ``probabilityCol`` is set for a bundle without probabilities.
             DataError: The bundle is missing, or a file of the bundle is missing or changed.
         """
-        folder = Path(self.getBundle())
+        folder = find_bundle(Path(self.getBundle()))
         manifest = parse_manifest(folder)
         sample_columns = [sample_column(dataset, name) for name in self._columns(manifest, column)]
         main = manifest.results()[0]

@@ -64,7 +64,7 @@ class RawImageConfig(StageConfig):
 class BundleInputConfig(RawImageConfig):
     """A bundle, the inputs, and the preprocessing."""
 
-    bundle: Path = Field(description="Bundle of a model, from deepspark export or convert")
+    bundle: Path = Field(description="Bundle of a model, from deepspark export or convert; or a run with a bundle")
     input: DataPathField = Field(
         description="One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet"
         " or ORC file or folder, CSV, JSON lines, table:db.name of Spark's catalog), or any other source that deepspark"

@@ -15,7 +15,7 @@ from deepspark_ops.config.shared_options.saliency import DEFAULT_SQUARES, Occlus
 class ServeConfig(RawImageConfig):
     """A bundle behind HTTP on this machine."""
 
-    bundle: Path = Field(description="Bundle of a model, from deepspark export or convert")
+    bundle: Path = Field(description="Bundle of a model, from deepspark export or convert; or a run with a bundle")
     port: int = Field(8000, ge=0, le=65_535, description="Port; 0: any that is free")
     host: str = Field(
         "127.0.0.1", min_length=1, description="Address to listen on; others than this machine reach it only by another"

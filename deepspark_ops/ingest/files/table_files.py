@@ -92,8 +92,8 @@ def is_header_alone(text: str) -> bool:
 def separator_of(start: str) -> str | None:
     r"""Return the separator of columns of a text with a header line; None of another text.
 
-    The last line may be cut off. A header has at least two names and no number. A text whose lines name images is an
-    image list, and no table.
+    The last line may be cut off. A header has at least two names and no number. The first row or half of the rows have
+    a value for each name. A text whose lines name images is an image list, and no table.
 
     Example:
         >>> separator_of("age;price\n3;4.5\n")
@@ -104,13 +104,16 @@ def separator_of(start: str) -> str | None:
     lines = [line for line in start.splitlines() if line.strip()][:20]
     if len(lines) < 2:
         return None
+    if len(lines) > 2 and not start.endswith("\n"):
+        lines.pop()
     for separator in SEPARATORS:
-        rows = list(csv.reader(io.StringIO("\n".join(lines[:-1] if len(lines) > 2 else lines)), delimiter=separator))
+        rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=separator))
         header = [name.strip() for name in rows[0]]
         is_header = len(header) > 1 and all(header) and len(set(header)) == len(header)
         if not is_header or any(_NUMBER.fullmatch(name) for name in header):
             continue
-        if any(len(row) != len(header) for row in rows[1:2]):
+        widths = [len(row) for row in rows[1:]]
+        if widths[:1] != [len(header)] and 2 * widths.count(len(header)) < len(widths):
             continue
         return None if any(is_image_name(value.strip()) for row in rows[1:] for value in row) else separator
     return None

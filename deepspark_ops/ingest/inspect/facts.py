@@ -40,7 +40,7 @@ def dataset_facts(dataset: DataPath) -> dict[str, Any]:
         "version": train.version,
         "previous": train.previous,
         "recipe": f"sha256:{train.recipe_sha256}",
-        "options": train.options,
+        "options": train.options and {**train.options, "shard_format": train.shard_format},  # a table's is always hdf5
         "class_names": list(train.class_names),
         "splits": {split: _split_facts(dataset, manifest) for split, manifest in manifests.items()},
         "versions": [_version_facts(path) for path in kept_versions(dataset)],

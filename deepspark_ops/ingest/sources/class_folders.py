@@ -6,8 +6,10 @@ import hashlib
 import logging
 import os
 import posixpath
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -33,6 +35,11 @@ _VALIDATIONS = ("val", "valid", "validation")
 _TESTS = ("test", *_VALIDATIONS)
 """Below the root, in order of preference."""
 _SETS = frozenset({_TRAIN, *_TESTS})
+_LISTS = (".txt", ".csv", ".tsv", ".lst")
+"""Endings of image lists in an archive."""
+_SHOWN = 4
+_UNPACK_UP_TO_BYTES = 2**28
+"""A larger compressed archive is not unpacked for a message."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,29 @@ def _say_sets(source: DataPath, folders: Iterable[str]) -> str:
     )
 
 
+def _say_members(source: DataPath) -> str:
+    """Return the remedy for an archive without a member: its lists, and its folders of class folders."""
+    lists, folders = (f", e.g. {source}{ARCHIVE_MARK}{name}" for name in ("train.txt", "images"))
+    if not is_compressed(source) or source.stat().st_size <= _UNPACK_UP_TO_BYTES:
+        with tempfile.TemporaryDirectory(prefix="deepspark-") as work:
+            archive = open_archive(source, Path(work))
+        names = sorted(name for name in archive.members if name.lower().endswith(_LISTS))
+        root = _root_in(archive, None)
+        below = [name.partition("/") for name in _members_below(archive, root)]
+        classes = {name for name, slash, _ in below if slash}
+        roots = [posixpath.join(root, _TRAIN)] if _are_sets(classes) else [root or "."] if classes else []
+        lists, folders = _listed_members(source, names), _listed_members(source, roots)
+    return f"is an archive; name the image list in it{lists}, or the folder of class folders{folders}"
+
+
+def _listed_members(source: DataPath, names: Sequence[str]) -> str:
+    """Return the members as sources, or that there is none."""
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return (
+        f": {', '.join(f'{source}{ARCHIVE_MARK}{name}' for name in names[:_SHOWN])}{more}" if names else " (none there)"
+    )
+
+
 def _tree(source: DataPath, work: DataPath) -> _Tree:
     path, member = split_member(source)
     if member is None and path.is_dir():
@@ -252,10 +282,7 @@ def _holds_image(folder: str) -> bool:
 
 def _resembles(look: Look) -> str | None:
     if look.kind == "file" and is_archive(look.start):
-        return (
-            f"is an archive; name the image list in it, e.g. {look.source}::train.txt, or the folder of class folders,"
-            f" e.g. {look.source}::images"
-        )
+        return _say_members(look.source)
     if look.kind != "folder" or any(look.path.glob("*.txt")):
         return None
     if _are_sets(folders := _class_folders(look.path)):

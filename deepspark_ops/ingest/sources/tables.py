@@ -23,6 +23,7 @@ _OPTIONS: Final = frozenset(
     " query root_folder split_column".split()
 )
 _CSV: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_LOOKED_AT: Final = 20
 _JSON: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 
@@ -35,17 +36,22 @@ def _is_csv(look: Look) -> bool:
 
 
 def _is_json_lines(look: Look) -> bool:
-    """Return whether a text has a JSON object in the first line."""
+    """Return whether the first line of a text, or half of the first lines, are JSON objects."""
     text = (look.text or "").lstrip()
     if not look.start.strip():
         return look.path.name.lower().endswith(_JSON)  # no row
-    if not text.startswith("{"):
-        return False
-    line, _, further_lines = text.partition("\n")
+    *lines, cut_line = text.split("\n")
+    if not lines:
+        return cut_line.startswith("{") and '":' in cut_line  # a single line
+    are_records = [_is_record(line) for line in lines[:_LOOKED_AT] if line.strip()]
+    return are_records[0] or 2 * sum(are_records) >= len(are_records)
+
+
+def _is_record(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except json.JSONDecodeError:
-        return not further_lines and '":' in line  # one line, longer than the look
+    except (ValueError, RecursionError):
+        return False
 
 
 def folder_of_images(config: IngestConfig, source: DataPath) -> DataPath:

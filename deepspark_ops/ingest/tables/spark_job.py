@@ -130,32 +130,33 @@ def open_table(spark: SparkOnDemand, config: IngestConfig, source: DataPath) -> 
     session = SparkSession(spark.context())
     with _spark_errors(session.sparkContext, source):
         frame = None if str(source) == TABLE_MARK else _frame(session, source, name)
+        records = _first_records(session, source) if name == "json_lines" and config.query is None else []
         if config.query is not None:
             if frame is not None:
                 frame.createOrReplaceTempView(VIEW)
             check_query(parse_query(session, config.query), config.listed_files, _catalog_lookup(session))
             frame = session.sql(config.query)
-        elif frame is not None and name == "json_lines":
-            frame = _with_number_arrays(session, frame, source)
+        elif frame is not None and records:
+            frame = _with_number_arrays(session, frame, source, records)
         assert frame is not None
         frame = _plain(frame)
         if not frame.columns:
             raise no_rows(source)  # JSON without a record
         schema = arrow_schema(frame.schema)
         if config.query is None:
-            schema = mark_numbers(schema, _numbers_in_text(frame, schema, name, source))
+            schema = mark_numbers(schema, _numbers_in_text(frame, schema, name, records))
         return SparkTable(spark, source, tuple(columns_of(schema)), frame)
 
 
-def _numbers_in_text(frame: DataFrame, schema: pa.Schema, name: SourceFormat, source: DataPath) -> NumberCounts:
-    """Return the counts of the columns of text in a file without types."""
+def _numbers_in_text(
+    frame: DataFrame, schema: pa.Schema, name: SourceFormat, records: Sequence[dict[str, Any]]
+) -> NumberCounts:
+    """Return the counts of the columns of text in a file without types; ``records``: the first of JSON lines."""
     texts = [column.name for column in columns_of(schema) if column.kind == "text"]
-    if not texts or name not in ("csv", "json_lines"):
-        return {}
-    if name == "csv":
+    if texts and name == "csv":
         shown = (F.substring(_column(text), 1, _NUMBER_LENGTH).alias(text) for text in texts)
         return count_numbers(frame.select(*shown).limit(_FEW_ROWS).toArrow())
-    counts = json_numbers(_first_records(frame.sparkSession, source))
+    counts = json_numbers(records)
     return {text: counts[text] for text in texts if text in counts}
 
 
@@ -164,14 +165,12 @@ def _first_records(session: SparkSession, source: DataPath) -> list[dict[str, An
     return [json_record(line.value) for line in session.read.text(_address(source)).limit(_FEW_ROWS).toLocalIterator()]
 
 
-def _with_number_arrays(session: SparkSession, frame: DataFrame, source: DataPath) -> DataFrame:
+def _with_number_arrays(
+    session: SparkSession, frame: DataFrame, source: DataPath, records: Sequence[dict[str, Any]]
+) -> DataFrame:
     """Return JSON lines with arrays of numbers where Spark takes a column for text because of a word in a row."""
     texts = (T.StringType(), T.ArrayType(T.StringType()))
-    if not any(field.dataType in texts for field in frame.schema):
-        return frame
-    number_arrays = {
-        field.name for field in json_fields(_first_records(session, source)) if field.type == pa.list_(pa.float64())
-    }
+    number_arrays = {field.name for field in json_fields(records) if field.type == pa.list_(pa.float64())}
     fields = [
         T.StructField(field.name, T.ArrayType(T.DoubleType()))
         if field.dataType in texts and field.name in number_arrays

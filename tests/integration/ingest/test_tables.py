@@ -101,12 +101,12 @@ def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path, ca
 @pytest.mark.spark
 def test_lines_that_are_no_rows_are_named(context, tmp_path):
     rows = "\n".join(f"{i};{i * 0.5};{i % 2}" for i in range(40))
-    (tmp_path / "t.csv").write_text(f"id;x;label\n{rows}\n40;1;2;3;4\n41\n")
+    (tmp_path / "t.csv").write_text(f"id;x;label\n41\n{rows}\n40;1;2;3;4\n")
     manifests = ingest(context, tmp_path, source=tmp_path / "t.csv", test_fraction=0, max_rejected_fraction=0.1)
     assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (40, 2)
     lines = listed(tmp_path / "out" / "train", "rejected.jsonl").read_text().splitlines()
     assert [json.loads(line)["reason"] for line in lines] == ["the line is no record of the table"] * 2
-    (tmp_path / "t.jsonl").write_text("".join(f'{{"x": {i}, "y": {i % 2}}}\n' for i in range(20)) + "{ broken\n")
+    (tmp_path / "t.jsonl").write_text("{ broken\n" + "".join(f'{{"x": {i}, "y": {i % 2}}}\n' for i in range(20)))
     manifests = ingest(context, tmp_path / "j", source=tmp_path / "t.jsonl", test_fraction=0, max_rejected_fraction=0.1)
     assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (20, 1)
 

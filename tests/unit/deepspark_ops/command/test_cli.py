@@ -22,6 +22,7 @@ from deepspark_ops.evaluate.tasks.classification import build_metrics
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.preflight.report import PreflightReport
 from deepspark_ops.processes.job_log import StageFailed
+from tests.reference.bundles import make_bundle
 from tests.reference.command_line import invoke
 from tests.unit.deepspark_ops.evaluate.test_metrics import SCORED, scores_of
 
@@ -389,15 +390,32 @@ def test_run_without_weights_starts_no_process(folder, jobs, command):
     assert result.stderr.startswith(f"error: run_dir={folder}/run: no snapshot in snapshots/; training has not")
 
 
-def test_a_run_or_a_model_in_place_of_its_bundle_is_refused_with_the_bundles_path(folder):
+@pytest.mark.parametrize(
+    ("command", "further"), [("predict", []), ("features", ["--blobs", "fc1"])], ids=["predict", "features"]
+)
+def test_a_run_stands_for_its_bundle(folder, jobs, command, further):
+    arguments = [command, "run", "pictures", "--output", "p.parquet", *further]
+    (folder / "run").mkdir()
+    (folder / "run" / "config.json").touch()
+    assert invoke(*arguments).stderr == (
+        f"error: bundle={folder}/run: a run without a bundle, it holds config.json; run: deepspark export"
+        f" {folder}/run\n"
+    )
+    make_bundle(folder / "run" / "bundle")
+    assert invoke(*arguments).exit_code == 0
+    assert [config.bundle for _, config in jobs] == [folder / "run" / "bundle"]
+    evaluated = invoke("evaluate", "run/bundle")
+    finding = f"run_dir={folder}/run/bundle: no config.json in it; give its run, {folder}/run"
+    assert (evaluated.exit_code, evaluated.stderr) == (2, f"error: {finding}\n")
+
+
+def test_a_model_in_place_of_a_version_is_refused_with_the_folder_of_versions(folder):
     arguments = ["predict", "run", "pictures", "--output", "p.parquet"]
     expected = f"error: {folder}/run: no manifest.json, so no complete bundle; "
     missing = expected.replace("manifest.json", "such folder")
     assert invoke(*arguments).stderr == f'{missing}run "deepspark export" first\n'
-    (folder / "run" / "bundle").mkdir(parents=True)
+    (folder / "run").mkdir()
     assert invoke(*arguments).stderr == f'{expected}run "deepspark export" first\n'
-    (folder / "run" / "bundle" / "manifest.json").touch()
-    assert invoke(*arguments).stderr == f"{expected}give {folder}/run/bundle\n"
     (folder / "run" / "versions").mkdir()
     in_production = f'deepspark models list --models {folder}, or in Python ds.Model("{folder}/run").production'
     assert invoke(*arguments).stderr == (

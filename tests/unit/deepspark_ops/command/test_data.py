@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.spark_job import run_ingest
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.shards.manifest import manifest_path
 from tests.reference.command_line import invoke
 from tests.reference.dataset_files import put_manifest_text
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
+from tests.reference.table_files import a_table, write_table
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,16 @@ def test_show_has_splits_classes_digests_options_and_versions(folder):
     code, text = data_command("show", folder / "set")
     assert code == 0
     assert all(word in text for word in ("version 2", "train", "3x8x8", "lmdb", "seed=1", "version 1: train "))
+
+
+def test_a_table_is_shown_with_the_format_of_its_shards(tmp_path):
+    source = write_table(tmp_path / "t.parquet", a_table(30))
+    options = {"feature_columns": "f*", "label_column": "label", "output": tmp_path / "set"}
+    run_ingest(IngestConfig(source=source, **options))
+    assert json.loads(data_command("show", tmp_path / "set", "--json")[1])["options"]["shard_format"] == "hdf5"
+    text = data_command("show", tmp_path / "set")[1]
+    assert "shard_format=hdf5" in text
+    assert "lmdb" not in text
 
 
 def test_verify_reads_everything_and_names_what_is_damaged(folder, tmp_path):

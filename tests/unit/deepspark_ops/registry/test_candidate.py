@@ -4,6 +4,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.registry.candidate import decide_by_hand, find_candidate, forced
 from deepspark_ops.registry.changes import promote
+from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 from tests.unit.deepspark_ops.registry.conftest import ANNA
 
@@ -41,15 +42,29 @@ def test_a_bundle_and_a_run_are_told_apart(registry):
     assert find_candidate(bundle).run_dir is None
 
 
-@pytest.mark.parametrize(("has_config", "finding"), [(True, "a run without a bundle"), (False, "no bundle and no run")])
-def test_what_is_neither_is_refused(tmp_path, has_config, finding):
+def test_the_only_bundle_of_a_run_is_taken_under_any_name(registry):
+    run = run_with(registry, "run", scored(0))
+    (run / "bundle").rename(run / "small")
+    assert (find_candidate(run).bundle, find_candidate(run).run_dir) == (run / "small", run)
+    make_bundle(run / "large")
+    with pytest.raises(ConfigError) as caught:
+        find_candidate(run)
+    bundles = f"{run}/large, {run}/small"
+    assert str(caught.value) == f"bundle={run}: a run with 2 bundles; give one of them: {bundles}"
+    make_bundle(run / "bundle")
+    assert find_candidate(run).bundle == run / "bundle"
+
+
+@pytest.mark.parametrize("has_config", [True, False])
+def test_a_folder_without_a_bundle_is_refused(tmp_path, has_config):
+    finding = 'no bundle and no run; give a folder that "deepspark export" wrote, or the run that has one'
     if has_config:
         (tmp_path / "config.json").touch()
+        (tmp_path / "snapshots").mkdir()
+        finding = f"a run without a bundle, it holds config.json, snapshots; run: deepspark export {tmp_path}"
     with pytest.raises(ConfigError) as caught:
         find_candidate(tmp_path)
-    assert str(caught.value) == (
-        f'bundle={tmp_path}: {finding}; give a folder that "deepspark export" wrote, or the run that has one'
-    )
+    assert str(caught.value) == f"bundle={tmp_path}: {finding}"
 
 
 @pytest.mark.parametrize(("n_wrong", "promotes"), [(0, True), (8, False)])

@@ -3,7 +3,9 @@ import json
 import pytest
 
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.registry.changes import promote
 from deepspark_ops.registry.integrity import bytes_to_verify, verify_model
+from tests.unit.deepspark_ops.registry.conftest import ANNA
 
 
 @pytest.fixture
@@ -36,6 +38,36 @@ def test_damage_is_named(valid_model):
         f"{valid_model.bundle('v2')}: weights.caffemodel has changed since manifest.json was written; restore it, or "
         "roll back if v2 is in production"
     )
+
+
+def test_files_that_no_manifest_lists_are_named(valid_model):
+    bundle = valid_model.bundle("v2")
+    (bundle / "saved_model" / "variables").mkdir(parents=True)  # folders alone are no files
+    assert verify_model(valid_model)
+    (bundle / "saved_model" / "variables" / "more.index").touch()
+    (bundle / "fingerprint.pb").symlink_to("nowhere")
+    with pytest.raises(DataError) as caught:
+        verify_model(valid_model)
+    assert str(caught.value) == (
+        f"{bundle}: manifest.json of v2 does not list fingerprint.pb, saved_model/variables/more.index; move what is"
+        " not of the model away"
+    )
+    for number in range(9):
+        (bundle / f"{number}.txt").touch()
+    with pytest.raises(DataError, match=r"list 0\.txt, 1\.txt, 2\.txt, 3\.txt, 4\.txt and 6 more; move"):
+        verify_model(valid_model)
+
+
+def test_a_promotion_leaves_files_behind_that_no_manifest_lists(registry, model):
+    bundle = registry.bundle("run")
+    (bundle / "tried").mkdir()
+    (bundle / "tried" / "predictions.parquet").touch()
+    production = promote(bundle, registry.decision(), registry.config, ANNA)
+    assert sorted(path.name for path in model.bundle(production.folder).iterdir() if path.is_file()) == [
+        "manifest.json",
+        "weights.caffemodel",
+    ]
+    assert [version.version for version in verify_model(model)] == ["v1"]
 
 
 def test_manifest_that_was_made_to_fit_is_found(valid_model):

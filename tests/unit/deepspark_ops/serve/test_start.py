@@ -5,8 +5,10 @@ import pytest
 
 from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.serve import start
 from deepspark_ops.serve.production_server import serving_commands
 from deepspark_ops.serve.start import TOKEN_VARIABLE, address, host_names, open_port, read_token
+from tests.reference.bundles import make_bundle
 
 
 def test_a_token_is_in_a_file_or_the_environment(tmp_path):
@@ -47,3 +49,15 @@ def test_names_of_the_server():
     assert names == {"b", "0.0.0.0", socket.gethostname().lower()}
     with pytest.raises(ValueError, match="host_names"):
         ServeConfig(bundle=bundle, host_names="http://proxy")
+
+
+def test_a_run_stands_for_its_bundle(tmp_path, monkeypatch):
+    def load(config):
+        raise ConfigError(f"loads {config.bundle}")
+
+    monkeypatch.setattr(start, "load_served", load)
+    monkeypatch.setattr(start.signal, "signal", lambda *_: None)
+    bundle = make_bundle(tmp_path / "run" / "bundle")
+    for folder in (bundle, bundle.parent):
+        with pytest.raises(ConfigError, match=f"^loads {bundle}$"):
+            start.serve(ServeConfig(bundle=folder, port=0), say=print, warn=print)

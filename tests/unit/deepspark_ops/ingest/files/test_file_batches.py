@@ -54,6 +54,8 @@ def _fresh(folder: Path) -> Path:
 def test_text_with_names_of_images_and_numbers_alone_is_no_table(tmp_path):
     assert separator_of("a\tb\n1\t2\n") == "\t"
     assert separator_of("a|b|c\n1|2|x\n1|2") == "|"
+    assert separator_of("a,b\nbroken\n1,2\n") == separator_of("a,b\n1\n1,2\n1,2,3\n1,2\n1") == ","
+    assert separator_of("a,b\n1\n1\n1,2\n") is None
     for text in ("a,b\n", "a,a\n1,2\n", "a\n1\n2\n", ",b\n1,2\n", "a,b\n1\n", "file,label\nx.png,1\n", "0.5,b\n1,2\n"):
         assert separator_of(text) is None, text
     (tmp_path / "list.csv").write_text("photo,label\n1.jpg,3\n2.jpg,4\n")

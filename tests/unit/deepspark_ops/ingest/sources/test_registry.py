@@ -1,6 +1,7 @@
 """Recognition of source formats by ``auto``, and the message for an unknown source."""
 
 import pkgutil
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -11,7 +12,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, TABLE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest import sources
-from deepspark_ops.ingest.sources import tables
+from deepspark_ops.ingest.sources import class_folders, tables
 from deepspark_ops.ingest.sources.registry import (
     detect_format,
     find_format,
@@ -76,15 +77,33 @@ def test_every_file_of_a_format_is_declared_and_every_declared_format_has_one():
         assert "\n" not in line
 
 
-@pytest.mark.parametrize("mode", ["w", "w:gz"])
-def test_archive_alone_asks_for_the_list(tmp_path, mode):
-    archive = write_tar(tmp_path / "a.tar", {"list.txt": b"x 1\n"}, mode=mode)
+@pytest.mark.parametrize(
+    ("members", "mode", "lists", "folders"),
+    [
+        (["list.txt", "1.jpg"], "w", ": {0}::list.txt", " (none there)"),
+        (["b/list.csv", "a.txt", "photos/cat/1.jpg", "photos/dog/1.jpg"], "w:gz", ": {0}::a.txt, {0}::b/list.csv",
+         ": {0}::photos"),
+        (["cat/1.jpg", "dog/1.jpg"], "w:xz", " (none there)", ": {0}::."),
+        (["x/train/cat/1.jpg", "x/val/cat/1.jpg"], "w:gz", " (none there)", ": {0}::x/train"),
+        ([f"{number}.txt" for number in range(6)], "w",
+         ": {0}::0.txt, {0}::1.txt, {0}::2.txt, {0}::3.txt and 2 more", " (none there)"),
+    ],
+)  # fmt: skip
+def test_an_archive_without_a_member_is_answered_with_its_lists_and_folders(tmp_path, members, mode, lists, folders):
+    archive = write_tar(tmp_path / "a.tar", dict.fromkeys(members, b"x 1\n"), mode=mode)
     with pytest.raises(ConfigError) as caught:
         detect_format(archive)
-    assert str(caught.value) == (
-        f"source={archive} is an archive; name the image list in it, e.g. {archive}::train.txt, or the folder of class"
-        f" folders, e.g. {archive}::images"
-    )
+    finding = f"name the image list in it{lists}, or the folder of class folders{folders}".format(archive)
+    assert str(caught.value) == f"source={archive} is an archive; {finding}"
+    for member in re.findall(r"::([^, ]+)", finding):
+        assert detect_format(Path(f"{archive}::{member}")) in ("image_list", "class_folders")
+
+
+def test_a_large_compressed_archive_is_not_unpacked_for_the_names_of_its_members(tmp_path, monkeypatch):
+    monkeypatch.setattr(class_folders, "_UNPACK_UP_TO_BYTES", 20)
+    archive = write_tar(tmp_path / "a.tar", {"list.txt": b"x 1\n"}, mode="w:gz")
+    with pytest.raises(ConfigError, match=r"list in it, e\.g\. .*::train\.txt, or .* folders, e\.g\. .*::images$"):
+        detect_format(archive)
 
 
 def test_missing_source_folder_without_data_and_unknown_bytes(tmp_path):

@@ -13,6 +13,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files
 from deepspark_ops.ingest.files.json_rows import json_batches, json_schema
 from deepspark_ops.ingest.preview import make_preview
+from deepspark_ops.ingest.sources.registry import detect_format
 from deepspark_ops.shards.verification import verify
 from tests.reference.dataset_files import listed
 from tests.reference.table_files import write_table
@@ -245,10 +246,13 @@ def test_texts_are_no_numbers_if_the_file_or_more_than_a_tenth_say_so(tmp_path, 
     assert features_of(manifest) == ["a", "b"]
 
 
+@pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize(("ending", "lines"), [("jsonl", '{"a": \n[1, 2]\n'), ("csv", "1,2\n1,2,3,4,5\n")])
-def test_a_line_that_is_no_record_is_a_bad_row(tmp_path, ending, lines):
+def test_a_line_that_is_no_record_is_a_bad_row(tmp_path, ending, lines, is_first):
     path = write_table(tmp_path / f"t.{ending}", table())
-    path.write_text(path.read_text() + lines)
+    header, newline, rows = path.read_text().partition("\n") if ending == "csv" else ("", "", path.read_text())
+    path.write_text(header + newline + (lines + rows if is_first else rows + lines))
+    assert detect_format(path) == ("csv" if ending == "csv" else "json_lines")
     manifest = verify(make_preview(SourceConfig(source=path), tmp_path).dataset / "train")
     assert (features_of(manifest), manifest.n_samples, manifest.n_rejected) == (["a", "b"], N_ROWS, 2)
 
