@@ -114,12 +114,10 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         rows = {name: np.resize(feeds[name], (_TRIAL_SAMPLES, *feeds[name].shape[1:])) for name in names}
         if self._any_batch is None:
             return
-        singles = [
-            self._compute(self._single, {name: values[row : row + 1] for name, values in rows.items()})
-            for row in range(_TRIAL_SAMPLES)
-        ]
+        row_feeds = [{name: values[row : row + 1] for name, values in rows.items()} for row in range(_TRIAL_SAMPLES)]
+        singles = self._compute(self._single, row_feeds)
         try:
-            batch_results = self._compute(self._any_batch, rows)
+            (batch_results,) = self._compute(self._any_batch, [rows])
         except (ValueError, TypeError, tf.errors.InvalidArgumentError):
             self._any_batch = None
             return
@@ -130,18 +128,19 @@ class ServedModel(tf.Module):  # type: ignore[misc]
                 self._any_batch = None
 
     def _compute(
-        self, net: NetSpec, feeds: Mapping[str, npt.NDArray[np.float32]]
-    ) -> dict[str, npt.NDArray[np.float32]]:
-        """Return the results of a net for samples whose number is unknown during tracing, as in a served model."""
-        names = sorted(feeds)
-        signature = [tf.TensorSpec([None, *feeds[name].shape[1:]], tf.float32) for name in names]
+        self, net: NetSpec, feeds: Sequence[Mapping[str, npt.NDArray[np.float32]]]
+    ) -> list[dict[str, npt.NDArray[np.float32]]]:
+        """Return a net's results for each batch; the traced graph takes any number of samples, as in serving."""
+        names = sorted(feeds[0])
+        signature = [tf.TensorSpec([None, *feeds[0][name].shape[1:]], tf.float32) for name in names]
 
         def compute(*arguments: tf.Tensor) -> dict[str, tf.Tensor]:
             return self._run(net, dict(zip(names, arguments, strict=True)), self._params)
 
-        function = tf.function(compute, input_signature=signature, autograph=False)
-        computed = function(*(feeds[name] for name in names))
-        return {name: value.numpy() for name, value in computed.items()}
+        # A call of the tf.function itself would log a warning of TensorFlow about many traces.
+        function = tf.function(compute, input_signature=signature, autograph=False).get_concrete_function()
+        computed = [function(*(tf.constant(batch[name]) for name in names)) for batch in feeds]
+        return [{name: value.numpy() for name, value in results.items()} for results in computed]
 
     def _serve(self, *arguments: tf.Tensor) -> dict[str, tf.Tensor]:
         checked = [

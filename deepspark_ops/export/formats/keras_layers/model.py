@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -30,6 +30,7 @@ def keras_model(net: NetSpec, params: Vector, inputs: Sequence[ServedInput], out
     Raises:
         CannotHave: A layer without a Keras form; the message names it.
     """
+    _pass_over_names(layer.name for layer in net.layers)
     arguments = {served.name: _argument(served) for served in inputs}
     prepared_inputs = {served.blob: _prepared(arguments[served.name], served) for served in inputs}
     values = keras_values(net, params, prepared_inputs)
@@ -67,6 +68,20 @@ def keras_values(net: NetSpec, params: Vector, input_values: Mapping[str, Value]
         )
         values.update(zip(layer.tops, form(request), strict=True))
     return values
+
+
+_NUMBERED_NAME = re.compile(r"([a-z]\w*?)(?:_(\d{1,4}))?")
+"""A name of Keras for an operation without a name: ``reshape``, ``reshape_1``, and so on."""
+
+
+def _pass_over_names(layer_names: Iterable[str]) -> None:
+    """Use up Keras' automatic names that the net's layers have: a model may have a name once only."""
+    for name in layer_names:
+        if match := _NUMBERED_NAME.fullmatch(name):
+            prefix, number = match[1], int(match[2] or 0)
+            operation = type(prefix, (keras.Operation,), {})
+            while int(operation().name.removeprefix(prefix)[1:] or 0) < number:
+                pass
 
 
 def _keras_name(name: str, reserved_names: set[str]) -> str:

@@ -6,7 +6,7 @@ import pytest
 from caffe_import.data.transform import TransformOptions, transform_batch
 from caffe_import.tf_graph import fixed_weights
 from deepspark_ops.export.served_input import ServedInput
-from deepspark_ops.export.tf_saved_model import load_saved_model, preprocess, write_saved_model
+from deepspark_ops.export.tf_saved_model import ServedModel, load_saved_model, preprocess, write_saved_model
 from tests.reference.exported_models import exported_model
 
 pytestmark = pytest.mark.tf
@@ -81,3 +81,12 @@ def test_a_request_orders_no_weights(monkeypatch, tmp_path, most_constant_bytes)
     assert operations["Transpose"] == 3  # the request to Caffe's order, to channels-last, and back behind the ReLU
     served_answers = load_saved_model(tmp_path / "saved_model")(model.requests())
     np.testing.assert_allclose(served_answers["scores"], answers["scores"], atol=1e-6)
+
+
+def test_the_trial_traces_each_of_both_nets_once(tmp_path, monkeypatch):
+    traced = []
+    run = ServedModel._run
+    monkeypatch.setattr(ServedModel, "_run", lambda self, net, *rest: traced.append(net) or run(self, net, *rest))
+    model, _ = exported_model(NORMED, tmp_path)
+    assert model.served().takes_any_batch
+    assert len(traced) == 2

@@ -36,6 +36,15 @@ def test_keras_computes_what_the_net_computes(name, tmp_path):
     np.testing.assert_allclose(twice, np.concatenate([expected, expected]), atol=1e-5)
 
 
+def test_layers_with_automatic_names_of_keras_keep_their_names(tmp_path):
+    keras.backend.clear_session()
+    text = SMALL_NETS["lenet"].replace('name: "conv1"', 'name: "reshape"').replace('name: "pool1"', 'name: "reshape_1"')
+    model, answers = exported_model(text.replace('name: "conv2"', 'name: "transpose_2"'), tmp_path)
+    run = loaded(model)
+    assert {"reshape", "reshape_1", "transpose_2"} <= {layer.name for layer in run.layers}
+    np.testing.assert_allclose(run(model.requests())["scores"], answers["scores"], atol=1e-5)
+
+
 def test_images_are_cut_and_their_mean_is_subtracted_inside(tmp_path):
     mean = np.random.default_rng(3).uniform(90, 150, (3, 18, 20)).astype(np.float32)
     options = TransformOptions(crop_size=16, mean=mean, scale=1 / 64)
