@@ -5,7 +5,7 @@ A nested config stands for the fields of the config.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -45,6 +45,7 @@ def config_from_fields(model: type[Config], values: Mapping[str, Any]) -> Config
 
             matches = difflib.get_close_matches(name, fields, n=1)
             nearest = f"the nearest is {matches[0]}; " if matches else ""
+            nearest = f"{hint}; " if (hint := solver_field_hint(name, fields)) else nearest
             msg = f"{name}={value!r}: no such argument; {nearest}known: {', '.join(fields)}"
             raise ConfigError(msg)
     config_values: dict[str, Any] = {name: value for name, value in values.items() if name in model.model_fields}
@@ -54,6 +55,19 @@ def config_from_fields(model: type[Config], values: Mapping[str, Any]) -> Config
         if part is not None and part_values:
             config_values[name] = parse_config(part, part_values)
     return parse_config(model, config_values)
+
+
+def solver_field_hint(name: str, fields: Container[str]) -> str:
+    """Return the option for a field of Caffe's solver, such as ``max_iter``; empty for other names.
+
+    Args:
+        name: Name that is no option.
+        fields: Names of the options.
+    """
+    from caffe_import.proto import caffe_pb2  # only for errors
+
+    is_solver_field = "overrides" in fields and name in caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name
+    return f'{name} is a field of the solver: give overrides="{name}: VALUE"' if is_solver_field else ""
 
 
 def union_members(annotation: Any) -> list[Any]:

@@ -83,6 +83,7 @@ class DeepSparkEvaluateProductionOperator(ProcessStageOperator):
     config_models = (ScoreBundleConfig,)
     not_arguments = frozenset({"bundle", "output"})
     stage = "evaluate_production"
+    needs_training = True
     module = "deepspark_ops.export.scores"
 
     def stage_config(self, context: Any, run: StageRun) -> ScoreBundleConfig:

@@ -61,6 +61,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
     config_models: ClassVar[tuple[type[StageConfig], ...]] = (IngestConfig, PromoteConfig)
     not_arguments = frozenset(PromoteConfig.model_fields) - {"model", "models"}
     stage = "ingest"
+    makes_run = True
     module = "deepspark_ops.ingest.spark_job"
 
     def __init__(

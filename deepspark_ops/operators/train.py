@@ -36,6 +36,7 @@ class DeepSparkTrainOperator(SparkOnDemandOperator):
     config_models = (TrainConfig, RunLabelConfig)
     required = ("solver",)
     trains = True
+    makes_run = True
     stage = "train"
     module = "deepspark_ops.train.driver.spark_job"
     process_module = "deepspark_ops.train.driver.process_job"

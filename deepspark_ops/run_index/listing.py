@@ -12,6 +12,7 @@ from deepspark_ops.run_index.filter_language import Check, Condition
 from deepspark_ops.run_index.outcome import BY_HAND, PROMOTED
 from deepspark_ops.run_index.summary import RunSummary
 from deepspark_ops.run_label.names import TRAINING, default_name, work_of_dag
+from deepspark_ops.run_view.stage_status import ended_text
 
 _LATER: Final = {"queued": "waiting", "running": "running", "success": "finished", "failed": "failed"}
 ASKS: Final = "waits for approval"
@@ -51,6 +52,7 @@ class KnownRun:
         solver: File name of the solver in the form; None if unknown.
         strategy: Strategy in the form; None if unknown.
         note: Note of the run in Airflow; empty without a note.
+        work: Work of the DAG's tasks; None if they do not tell.
         dag_run: Id of the DAG run, for a run of a DAG run with several runs; else empty.
         failed_task: Id of a task that failed in a failed run; None without such a task.
         waited_s: Seconds between start and end in which the run waited for other runs: not part of the duration.
@@ -72,6 +74,7 @@ class KnownRun:
     waited_s: float = 0.0
     is_trial: bool = False
     note: str = ""
+    work: str | None = None
     dag_run: str = ""
 
 
@@ -115,7 +118,7 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted
     read = summary or _UNREAD
     ended = run.ended if run.ended is not None else now
     state = _state(run, read)
-    work = read.work or work_of_dag(run.dag, is_trial=run.is_trial)
+    work = read.work or run.work or work_of_dag(run.dag, is_trial=run.is_trial)
     solver, strategy = read.solver or run.solver, read.strategy or run.strategy
     own_name = read.name or (run.name if read.work is None else "")  # the first task moves the form's name to the run
     name = own_name or default_name(
@@ -161,7 +164,7 @@ def _state(run: KnownRun, summary: RunSummary) -> str:
         return summary.ending or "unknown"
     if run.asks is not None:
         return ASKS
-    if run.state == "failed" and summary.ending == "stopped":
+    if run.state == "failed" and summary.ending == "stopped" and summary.error in (None, ended_text("train")):
         return "stopped"
     return _LATER.get(run.state, run.state)
 

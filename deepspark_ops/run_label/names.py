@@ -7,8 +7,13 @@ from typing import Final
 
 TRAINING: Final = "training"
 COMPARISON: Final = "comparison"
-_WORK_OF_STAGE: Final = {"convert": "convert", "clean": "clean", "predict": "predict", "compare": COMPARISON}
-"""Stage -> the work of a run with this stage."""
+_WORK_OF_STAGE: Final = {
+    **{stage: stage for stage in ("convert", "clean", "predict")},
+    "compare": COMPARISON,
+    **{stage: stage for stage in ("promote", "approve", "decide", "export", "evaluate")},
+    "evaluate_production": "evaluate",
+}
+"""Stage -> the work of a run with this stage and no training; of several stages the first here."""
 _WORK_OF_DAG: Final = {
     "deepspark_convert": "convert",
     "deepspark_clean": "clean",
@@ -26,6 +31,8 @@ def work_of_stages(stages: frozenset[str], *, has_trials: bool, has_trained: boo
         'clean'
         >>> work_of_stages(frozenset({"ingest"}), has_trials=False, has_trained=False)
         'ingest'
+        >>> work_of_stages(frozenset({"evaluate"}), has_trials=False, has_trained=False)
+        'evaluate'
         >>> work_of_stages(frozenset({"check", "ingest"}), has_trials=False, has_trained=False)
     """
     if has_trials:

@@ -220,7 +220,8 @@ def _training(
     if train.state == "skipped":
         simulate = tasks.get("simulate", TaskState("skipped"))
         return _simulated(simulate) if simulate.state != "skipped" else ("skipped", _skip_reason(statuses))
-    if ending == "stopped" and train.state not in ("running", "queued", "scheduled", "up_for_retry"):
+    is_stopped = ending == "stopped" and (error is None or error.stage != "train")
+    if is_stopped and train.state not in ("running", "queued", "scheduled", "up_for_retry"):
         return "stopped", f"stopped by {progress.ended.get('signal', 'a signal') if progress.ended else ''}"
     if train.is_stopped and error is None:
         return "stopped", _STOPPED

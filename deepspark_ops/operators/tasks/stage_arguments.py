@@ -20,6 +20,7 @@ from airflow.sdk import Asset
 from pydantic.fields import FieldInfo
 
 from deepspark_ops.config.base import Config, StageConfig, wrong_values
+from deepspark_ops.config.flat_fields import solver_field_hint
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.form import config_from_params, form_schemas, is_left_out, refuse_unknown
 from deepspark_ops.operators.lineage.facets import operator_lineage
@@ -32,7 +33,13 @@ from deepspark_ops.operators.provider.airflow_names import (
 from deepspark_ops.operators.provider.store_connections import StoreAccess, store_access
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
-from deepspark_ops.operators.tasks.stage_run import StageRun, is_running_task, plain_end, require_training
+from deepspark_ops.operators.tasks.stage_run import (
+    StageRun,
+    is_running_task,
+    plain_end,
+    require_folder,
+    require_training,
+)
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 DECIDED: Final = {
@@ -96,7 +103,8 @@ class StageArguments:
         stage: Word for the stage, in the run's folder.
         takes_run: Whether there is an argument ``run``.
         trains: Whether a run that the operator starts is one that trains, which a DAG run's own folder is kept for.
-        needs_training: Whether the stage refuses a missing folder of a run and makes none.
+        needs_training: Whether the stage needs a run with a training.
+        makes_run: Whether the stage makes a missing folder of ``run``.
         returns_mapping: Whether the output is a mapping, whose entries are outputs of their own, too.
         more_templates: Template fields beside the run, the fields of the models and those of the classes above.
         refused: Arguments of Airflow's operators that the stage sets, with the reason.
@@ -109,6 +117,7 @@ class StageArguments:
     takes_run: ClassVar[bool] = True
     trains: ClassVar[bool] = False
     needs_training: ClassVar[bool] = False
+    makes_run: ClassVar[bool] = False
     returns_mapping: ClassVar[bool] = True
     more_templates: ClassVar[tuple[str, ...]] = ()
     refused: ClassVar[Mapping[str, str]] = {}
@@ -253,14 +262,16 @@ class StageArguments:
         """Return the paths of ``run``, or of a new run.
 
         Raises:
-            AirflowFailException: The task whose output ``run`` is left no result, or a training is needed and the
-                folder is missing.
+            AirflowFailException: The task whose output ``run`` is left no result, or the run's folder is missing.
         """
         run = (
             StageRun(self.run_dir(context), None, None) if self.starts_run else StageRun.of(self.run, self.places.root)
         )
-        if self.needs_training and not run.run_dir.is_dir():
-            require_training(run.run_dir)
+        if not self.makes_run and not run.run_dir.is_dir():
+            if self.needs_training:
+                require_training(run.run_dir)
+            elif not self.starts_run:
+                require_folder(run.run_dir)
         return run
 
     def run_dir(self, context: Any) -> Path:
@@ -462,6 +473,8 @@ def _refuse_unknown(cls: type[StageArguments], names: Iterable[str]) -> None:
             lines.append(f"{cls.__name__} does not take {name}: {cls.refused[name]}")
         elif name in DECIDED or name in _NOT_TAKEN:
             lines.append(f"{cls.__name__} has no argument {name}: {DECIDED.get(name) or _NOT_TAKEN[name]}")
+        elif hint := solver_field_hint(name, argument_fields(cls)):
+            lines.append(f"{cls.__name__} has no argument {name}: {hint}")
         elif nearest:
             lines.append(f"{cls.__name__} has no argument {name}; did you mean {nearest[0]}?")
         else:

@@ -109,6 +109,20 @@ def require_training(run_dir: Path) -> None:
         raise AirflowFailException(msg)
 
 
+def require_folder(run_dir: Path) -> None:
+    """Refuse a run without a folder.
+
+    Raises:
+        AirflowFailException: The folder is missing.
+    """
+    if not run_dir.is_dir():
+        msg = (
+            f"run={run_dir}: there is no such folder; if it was removed, clear the first task of the run, too; else"
+            " give run= the output of another task, or the path of a run's folder"
+        )
+        raise AirflowFailException(msg)
+
+
 def line_logger(log: logging.Logger) -> LineHandler:
     """Return a handler that writes each line of a job to the task log at the line's level."""
 
@@ -159,8 +173,10 @@ def noted_stage(
         end("waiting")
         raise
     except AirflowTaskTimeout:
+        limit = get_current_context()["ti"].task.execution_timeout
+        goes_on = ": the training goes on from its last snapshot" if stage == "train" else ""
         message = (
-            f"the task took longer than its execution_timeout, {get_current_context()['ti'].task.execution_timeout}"
+            f"the task took longer than its execution_timeout, {limit}; give it more time, and clear the task{goes_on}"
         )
         end("failed", message)
         raise AirflowTaskTimeout(message) from None
@@ -261,7 +277,8 @@ def _note_failure(task: Any, context: Any, message: str) -> None:
         run_dir, dag_run = task.run_dir(context), context["dag_run"]
         own_folder = task.places.run_folder(dag_run.dag_id, dag_run.run_id)
         task_id, map_index = _task_of_process()
-        folder = run_dir if run_dir.parent == own_folder.parent else own_folder
+        has_folder = task.starts_run or task.makes_run or run_dir.is_dir()
+        folder = run_dir if has_folder and run_dir.parent == own_folder.parent else own_folder
         note_failure(folder, task.stage, message, task=task_id, map_index=map_index)
 
 

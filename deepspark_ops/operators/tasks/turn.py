@@ -83,9 +83,14 @@ class TurnTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", self._arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, with a regular line in the task's log."""
+        """Wait, with a regular line in the task's log.
+
+        The first look comes late: Airflow fails a task that goes on before the scheduler has seen it give its slot back
+        ("the task instance's state attribute is running").
+        """
         folder, until = Path(self._arguments["folder"]), self._arguments["until"]
         logged_at = -self._arguments["log_every_s"]
+        await asyncio.sleep(min(self._arguments["poll_s"], max(until - time.time(), 0.0)))
         try:
             while (holder := await asyncio.to_thread(holder_of, folder)) is not None and time.time() < until:
                 if time.monotonic() - logged_at >= self._arguments["log_every_s"]:

@@ -142,6 +142,27 @@ def test_a_failed_run_has_its_failed_task_and_a_task_that_a_person_marked_does_n
     assert runs == {"killed": "check", "stopped": None, "goes_on": None}
 
 
+@pytest.mark.parametrize(
+    ("operators", "work"),
+    [
+        (["DeepSparkEvaluateOperator", "PythonOperator"], "evaluate"),
+        (["DeepSparkPredictOperator", "DeepSparkIngestOperator"], "predict"),
+        (["DeepSparkTrainOperator", "DeepSparkEvaluateOperator"], "training"),
+        (["DeepSparkCheckOperator"], None),
+        (["PythonOperator"], None),
+    ],
+)
+def test_a_run_has_the_work_of_its_operators(session: Session, operators: list[str], work: str | None) -> None:
+    from airflow.models.dagrun import DagRun
+
+    moment = datetime(2026, 11, 23, tzinfo=UTC)
+    session.add(DagRun(dag_id="d", run_id="r", run_type="manual", run_after=moment, state="queued"))
+    session.flush()
+    for number, operator in enumerate(operators):
+        add_task(session, run_id="r", task_id=f"t{number}", operator=operator)
+    assert [run.work for run in airflow_runs.RunRows().read(["d"])] == [work]
+
+
 def test_tasks_have_the_stage_of_their_operator_and_a_part_of_a_dag_run_is_found_by_its_first_task(
     session: Session,
 ) -> None:

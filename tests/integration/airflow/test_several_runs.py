@@ -95,6 +95,21 @@ def test_the_list_has_a_training_in_the_folder_of_the_dag_run_beside_other_runs(
     assert {row["run"] for row in rows if row["run"].startswith("run-d")} == set(names)
 
 
+@pytest.mark.parametrize(("status", "is_listed"), [("finished", True), ("failed", False)])
+def test_a_failed_dag_run_is_in_the_list_unless_one_of_its_runs_shows_the_failure(
+    split_client: Any, monkeypatch: pytest.MonkeyPatch, status: Any, is_listed: bool
+) -> None:
+    run = KnownRun("deepspark_train", "run-f", "failed", 900.0, 900.0, 950.0, "manual", failed_task="mail")
+    monkeypatch.setattr(page_runs, "RUNS", [*page_runs.RUNS, run])
+    for first_task in ("ingest", "fit"):
+        folder = split_client.home / "runs/deepspark_train" / f"run-f__{first_task}"
+        StatusFile(folder, first_task, task=first_task).end(status if first_task == "fit" else "finished")
+    rows = split_client.get("/runs?format=json&work=all").json()["runs"]
+    assert {row["run"] for row in rows if row["run"].startswith("run-f__")} == {"run-f__ingest", "run-f__fit"}
+    errors = [row["error"] for row in rows if row["run"] == "run-f"]
+    assert errors == (["task mail failed; the log of the task has the reason"] if is_listed else [])
+
+
 def test_a_dag_run_with_a_single_run_in_a_folder_of_its_first_task_leads_to_the_run(split_client: Any) -> None:
     write_run(split_client.home, "deepspark_train", "run-d__predict", net="NetC")
     assert split_client.get("/runs/deepspark_train/run-d/training?format=json").json()["net"] == "NetC"

@@ -16,7 +16,7 @@ from airflow.models.dagrun import DagRun, DagRunNote
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from deepspark_ops import operators
@@ -24,6 +24,7 @@ from deepspark_ops.operators.pages.run.run_parts import airflow_part, mapped_tas
 from deepspark_ops.operators.pages.run.trials import folded, of_trial
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule, schedule_text, timezone_of
+from deepspark_ops.run_label.names import work_of_stages
 from deepspark_ops.run_view.state import ASKING, AirflowRun, TaskState
 from deepspark_ops.trials.plan import comparison_of
 
@@ -90,7 +91,7 @@ def _read_part(dag_id: str, run_id: str) -> AirflowRun | None:
 
 @cache
 def _stages() -> dict[str, str]:
-    """Return the class of each operator -> stage."""
+    """Return the name of each operator's class -> stage."""
     return {name: getattr(operators, name).stage for name in vars(operators)["__all__"] if name.endswith("Operator")}
 
 
@@ -188,8 +189,9 @@ def _read_rows(session: Session, keys: Sequence[int], stamps: Mapping[int, tuple
     for start in range(0, len(keys), _ROWS_AT_ONCE):
         are_chosen = DagRun.id.in_(keys[start : start + _ROWS_AT_ONCE])
         failed_tasks = {(dag, run): task for dag, run, task in session.execute(failed.where(are_chosen))}
-        chosen = select(*columns).where(are_chosen)
-        for key, dag, run, state, when, began, ended, kind, user, conf in session.execute(chosen):
+        rows = session.execute(select(*columns).where(are_chosen)).all()
+        works = _works(session, {row.dag_id: row.run_id for row in rows})
+        for key, dag, run, state, when, began, ended, kind, user, conf in rows:
             runs[key] = KnownRun(
                 dag,
                 run,
@@ -204,8 +206,20 @@ def _read_rows(session: Session, keys: Sequence[int], stamps: Mapping[int, tuple
                 strategy=_form_text(conf, "strategy"),
                 failed_task=failed_tasks.get((dag, run)),
                 note=str(stamps[key][-1] or ""),
+                work=works.get(dag),
             )
     return runs
+
+
+def _works(session: Session, run_of_dag: Mapping[str, str]) -> dict[str, str | None]:
+    """Return DAG -> work, by the operators of a run of the DAG."""
+    operator = select(TaskInstance.dag_id, TaskInstance.operator).where(
+        tuple_(TaskInstance.dag_id, TaskInstance.run_id).in_(run_of_dag.items())
+    )
+    stages: dict[str, set[str]] = {}
+    for dag, name in session.execute(operator.where(TaskInstance.operator.in_(_stages()))):
+        stages.setdefault(dag, set()).add(_stages()[name])
+    return {dag: work_of_stages(frozenset(names), has_trials=False, has_trained=False) for dag, names in stages.items()}
 
 
 def read_schedules(dags: Collection[str]) -> list[Schedule]:

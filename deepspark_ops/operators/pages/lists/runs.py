@@ -231,12 +231,12 @@ class RunsPage:
         """Yield Airflow's runs and the runs of folders that Airflow has deleted.
 
         A DAG run with several runs and without a folder of its own is left out, for its runs stand in the list, unless
-        the DAG run asks a person.
+        the DAG run asks a person, or failed without a failed run.
         """
         listed = [run for run in self._airflow_runs(folders.keys()) if run.dag in folders] if folders else []
         names = {(run.dag, safe_run_id(run.run)): run for run in listed}
         dag_runs = cache(partial(dag_runs_by_prefix, listed))
-        split_runs = set()
+        split_runs, with_failed_run = set(), set()
         for dag in sorted(folders):
             parent = self._installation.home / "runs" / dag
             for name, path in sorted(folders[dag].items()):
@@ -246,13 +246,17 @@ class RunsPage:
                 if trial is not None and (comparison := names.get((dag, trial[0]))) is not None:
                     yield known_trial(comparison, parent / name)
                 elif (dag_run := find_dag_run(dag_runs, dag, name)) is not None:
+                    part = known_part(dag_run, parent / name)
                     split_runs.add((dag, dag_run.run))
-                    yield known_part(dag_run, parent / name)
+                    if part.state == "failed":
+                        with_failed_run.add((dag, dag_run.run))
+                    yield part
                 else:
                     yield KnownRun(dag, name, None, when=os.stat(path or parent / name).st_mtime)
         for run in listed:
             is_split = (run.dag, run.run) in split_runs
-            if not is_split or run.asks is not None or safe_run_id(run.run) in folders[run.dag]:
+            has_news = run.asks is not None or (run.state == "failed" and (run.dag, run.run) not in with_failed_run)
+            if not is_split or has_news or safe_run_id(run.run) in folders[run.dag]:
                 yield run
 
     def _summary(

@@ -120,6 +120,10 @@ MISTAKES = [
         lambda: ds.train("a", run_dir="b", n_worker=3),
         r"n_worker=3: no such argument; the nearest is n_workers; known: s",
     ),
+    (
+        lambda: ds.train("a", run_dir="b", max_iter=3),
+        r'max_iter=3: no such argument; max_iter is a field of the solver: give overrides="max_iter: VALUE"; known: s',
+    ),
     (lambda: ds.train("a", run_dir="b", n_workers=0), r"n_workers=0: must be a whole number from 1 to 10000, a range"),
     (
         lambda: ds.train("a", run_dir="b", comm_period="x"),

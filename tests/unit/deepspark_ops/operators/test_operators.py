@@ -191,7 +191,10 @@ def test_how_a_task_ends_is_noted_in_the_runs_folder(
 
 def test_a_task_that_takes_too_long_names_its_limit(tmp_path: Path) -> None:
     task = SimpleNamespace(execution_timeout=timedelta(minutes=10))
-    message = "the task took longer than its execution_timeout, 0:10:00"
+    message = (
+        "the task took longer than its execution_timeout, 0:10:00; give it more time, and clear the task: the training"
+        " goes on from its last snapshot"
+    )
     log = logging.getLogger("test")
     with (
         set_current_context({"ti": SimpleNamespace(task=task, task_id="fit")}),
@@ -521,6 +524,7 @@ def test_the_reason_of_a_skipped_evaluation_of_production_is_a_line_of_the_log_a
     locations: Places, dag: DAG, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = StageRun(locations.home / "r", None, None)
+    run.run_dir.mkdir(parents=True)
     with pytest.raises(AirflowSkipException):
         execute(operator_of(DeepSparkEvaluateProductionOperator, dag, locations), context(dag, xcom=run.to_xcom()))
     assert "no model in production yet" in capsys.readouterr().out.splitlines()[-1]
@@ -637,6 +641,7 @@ def test_a_stage_without_its_check_says_what_to_clear(locations: Places, dag: DA
 
 def test_nothing_in_production_skips_its_evaluation(locations: Places, dag: DAG) -> None:
     xcom = StageRun(locations.home / "r", None, None).to_xcom()
+    (locations.home / "r").mkdir(parents=True)
     with pytest.raises(AirflowSkipException, match="no model in production yet"):
         execute(operator_of(DeepSparkEvaluateProductionOperator, dag, locations), context(dag, xcom=xcom))
 
@@ -828,6 +833,7 @@ def test_the_next_retraining_starts_from_what_was_rolled_back_to(
 )
 def test_a_missing_result_names_the_task_to_clear(locations: Places, dag: DAG, kind: Any, task: str) -> None:
     xcom = StageRun(locations.home / "r", None, None).to_xcom()
+    (locations.home / "r").mkdir(parents=True)
     with pytest.raises(AirflowFailException, match=f'is missing; clear task "{task}" of this run'):
         execute(operator_of(kind, dag, locations), context(dag, xcom=xcom))
 
@@ -1002,6 +1008,7 @@ def test_a_stage_may_say_that_it_is_not_tried_again(dag: DAG) -> None:
 def test_a_skip_stays_a_skip(locations: Places, dag: DAG) -> None:
     operator = operator_of(DeepSparkEvaluateProductionOperator, dag, locations)
     task_context = context(dag, xcom=StageRun(locations.home / "r", None, None).to_xcom())
+    (locations.home / "r").mkdir(parents=True)
     with set_current_context(task_context), pytest.raises(AirflowSkipException):
         execute(operator, task_context)
 
@@ -1132,6 +1139,10 @@ def test_a_jvm_that_reads_tables_compiles_its_code_well(
         ({"application": "ours.py"}, "does not take application: the stage's own application runs"),
         ({"java_class": "Main"}, "does not take java_class: the stage is a Python application"),
         ({"n_worker": 3}, r"has no argument n_worker; did you mean n_workers\?"),
+        (
+            {"max_iter": 3},
+            'has no argument max_iter: max_iter is a field of the solver: give overrides="max_iter: VALUE"',
+        ),
         ({"master": "yarn"}, "has no argument master: the Spark connection of conn_id says it"),
         ({"run_dir": "r"}, "has no argument run_dir: run=, "),
         ({"deferrable": True}, "has no argument deferrable: a stage computes below its task, .*; pool= limits"),
@@ -1260,16 +1271,39 @@ def test_a_failure_before_the_stage_begins_is_noted_for_the_runs_page(
     run = {"run": None} if starts_run else {}
     task = operator_of(kind, dag, locations, refuse_unknown_conf=False, **run, **arguments)
     of_dag = locations.run_folder("d", "r")
-    folder = of_dag if starts_run else of_dag.with_name("s")
+    folder = of_dag if starts_run or kind is DeepSparkExportOperator else of_dag.with_name("s")
     if kind is DeepSparkEvaluateOperator:
         folder.mkdir(parents=True)
     values = context(dag, xcom=StageRun(of_dag.with_name("s"), None, None).to_xcom())
     values["ti"].task = task
     with set_current_context(values), pytest.raises((TaskEnd, AirflowException), match=message):
         execute(task, values)
+    assert folder == of_dag or of_dag.with_name("s").exists() == (kind is not DeepSparkExportOperator)
     status = read_statuses(folder)[kind.stage]
     assert (status.status, status.task) == ("failed", "t")
     assert re.match(message, status.message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (DeepSparkDecideOperator, "there is no such folder; if it was removed, clear the first task of the run, too;"),
+        (DeepSparkEvaluateProductionOperator, "no training is in this folder; if the folder was removed, clear the"),
+        (DeepSparkPredictOperator, "there is no such folder; if it was removed, clear the first task of the run, too;"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["elsewhere/typo", "runs/d/typo"])
+def test_a_stage_makes_no_folder_of_a_wrong_run(
+    locations: Places, dag: DAG, kind: Any, message: str, folder: str
+) -> None:
+    wrong = locations.home / folder
+    task = operator_of(kind, dag, locations, run=str(wrong), **dict.fromkeys(kind.required, "a"))
+    values = context(dag)
+    values["ti"].task = task
+    with set_current_context(values), pytest.raises((TaskEnd, AirflowException), match=f"^run={wrong}: {message}"):
+        execute(task, values)
+    assert not wrong.exists()
+    assert read_statuses(locations.run_folder("d", "r"))[kind.stage].status == "failed"
 
 
 @pytest.mark.parametrize("expands", ["expand", "expand_kwargs"])

@@ -86,6 +86,24 @@ def test_state_is_airflows_but_for_what_a_person_stopped(airflow, ending, state)
     assert row("r", state=airflow, ending=ending)["state"] == state
 
 
+@pytest.mark.parametrize(
+    ("error", "state", "shown"),
+    [
+        ("the task took longer than its execution_timeout, 0:10:00", "failed", "the task took longer than its"),
+        ("stage train was ended: its task received SIGTERM", "stopped", "None"),
+    ],
+)
+def test_a_training_that_its_time_limit_stopped_has_failed_with_the_limit_as_its_error(error, state, shown):
+    stopped = row("r", state="failed", ending="stopped", error=error)
+    assert (stopped["state"], str(stopped["error"])[: len(shown)]) == (state, shown)
+
+
+def test_the_tasks_of_the_dag_tell_the_work_of_a_run_without_a_folder():
+    run = KnownRun("mine", "r", "success", work="evaluate")
+    works = [row_of(run, summary, now=1.0)["work"] for summary in (None, RunSummary(), RunSummary(work="training"))]
+    assert works == ["evaluate", "evaluate", "training"]
+
+
 def test_a_run_that_goes_on_lasts_until_now_and_a_run_without_a_user_names_its_trigger():
     running = row_of(KnownRun("d", "r", "running", began=100.0, kind="scheduled"), None, now=130.0)
     assert (running["seconds"], running["who"], running["is_read"]) == (30.0, "scheduled", False)

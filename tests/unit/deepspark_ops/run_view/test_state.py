@@ -69,7 +69,10 @@ def test_a_run_that_a_person_stops_before_the_training_has_no_error_of_a_task(wo
 )
 def test_a_stopped_training_has_an_error_if_its_task_gives_a_reason(message: str, is_reason: bool) -> None:
     run = airflow("failed", train="failed", evaluate="failed")
-    error = state_of(progress_of([*RUN, STOPPED]), note("train", "failed", message=message), run, exists=True).error
+    state = state_of(progress_of([*RUN, STOPPED]), note("train", "failed", message=message), run, exists=True)
+    words = ("failed", "task train failed") if is_reason else ("stopped", "stopped by SIGTERM")
+    assert (state.name, state.text) == words
+    error = state.error
     assert error is not None
     assert (error.stage, error.text) == (("train", message) if is_reason else ("evaluate", NO_MESSAGE))
 

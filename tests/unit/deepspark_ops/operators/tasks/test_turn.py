@@ -118,6 +118,12 @@ def test_the_trigger_waits_until_its_time_is_over_or_the_turn_is_free_and_says_w
     assert line.startswith(f"waits for its turn at {folder}: task a of d, run r, since ")
 
 
+def test_a_free_turn_is_seen_only_after_the_scheduler_could_see_that_the_task_waits(tmp_path: Path, log: Log) -> None:
+    began = time.monotonic()
+    assert events_of(TurnTrigger(str(tmp_path / "x"), time.time() + 60, poll_s=0.3)) == [{"holder": None}]
+    assert time.monotonic() - began >= 0.3
+
+
 def test_a_triggerer_that_does_not_see_the_folder_wakes_the_task(tmp_path: Path, log: Log) -> None:
     assert events_of(TurnTrigger(str(tmp_path / "none" / "x"), time.time())) == [{"holder": None}]
     assert "cannot read" in log.lines[0]
