@@ -19,6 +19,7 @@ import numpy.typing as npt
 from caffe_import.file_access.regular_file import regular_path
 from caffe_import.file_access.text_file import read_text_file
 from caffe_import.files.datum import Image
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex, rows_of_files
@@ -68,14 +69,14 @@ def cifar_files(source: DataPath) -> tuple[DataPath, ...]:
     return tuple(batches) or tuple(source.glob("train.bin"))
 
 
-def index_cifar(source: DataPath, which: CifarLabels = "fine") -> SourceIndex:
-    """Read the labels of every batch; ``which`` chooses fine or coarse labels of CIFAR-100.
+def index_cifar(config: IngestConfig, source: DataPath, _work: DataPath) -> SourceIndex:
+    """Read the labels of every batch; ``cifar_labels`` chooses fine or coarse labels of CIFAR-100.
 
     Raises:
         ConfigError: No batch there, or CIFAR-10 is asked for coarse labels.
         DataError: A file is no whole number of records.
     """
-    files = _require_files(source)
+    which, files = config.cifar_labels, _require_files(source)
     label_bytes = _label_bytes(files)
     if which == "coarse" and label_bytes == 1:
         msg = f"{source}: cifar_labels=coarse: these are CIFAR-10's records of one label; CIFAR-100 has fine and coarse"
@@ -95,11 +96,11 @@ def index_cifar(source: DataPath, which: CifarLabels = "fine") -> SourceIndex:
     )
 
 
-def digest_cifar(source: DataPath, which: CifarLabels = "fine") -> str:
+def digest_cifar(config: IngestConfig, source: DataPath) -> str:
     """Return a digest of every batch and of the file of class names."""
     files = list(_require_files(source))
     folder = source if source.is_dir() else source.parent
-    files += [folder / name for name in _LABEL_NAMES[which] if (folder / name).is_file()]
+    files += [folder / name for name in _LABEL_NAMES[config.cifar_labels] if (folder / name).is_file()]
     return digest_of_files(files)
 
 
@@ -136,8 +137,8 @@ FORMAT = Format(
     kinds=frozenset({"file", "folder"}),
     options=frozenset({"cifar_labels"}),
     looks_like=lambda look: bool(cifar_files(look.path)),
-    digest=lambda config, source: digest_cifar(source, config.cifar_labels),
-    index=lambda config, source, _work: index_cifar(source, config.cifar_labels),
+    digest=digest_cifar,
+    index=index_cifar,
     usual_test=lambda source: usual_neighbour(
         source, (("data_batch_1.bin", "test_batch.bin"), ("train.bin", "test.bin"))
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import h5py
@@ -84,38 +85,25 @@ class Hdf5Reader:
             raise RecordError(msg) from error
 
 
-def index_hdf5(
-    source: DataPath,
-    root_folder: DataPath | None = None,
-    data: str | None = None,
-    label: str | None = None,
-    *,
-    with_labels: bool = True,
-) -> SourceIndex:
-    """Read the labels and the shape of the data.
+def index_hdf5(config: IngestConfig, source: DataPath, _work: DataPath, *, with_labels: bool = True) -> SourceIndex:
+    """Read the labels (each is 0 without ``with_labels``) and the shape of the data.
 
-    Args:
-        source: An HDF5 file, or a list of such files.
-        root_folder: What the list's paths are relative to; default: the list's folder or one above it, since Caffe
-            takes them from where it is started.
-        data: Name of the data set of images or features, (n, C, H, W), (n, H, W) or (n, D); default: a usual one.
-        label: Name of the data set of labels, (n,) or (n, 1, ...); default: a usual one.
-        with_labels: Whether labels are read; without, each is 0.
+    Images or features are (n, C, H, W), (n, H, W) or (n, D), labels (n,) or (n, 1, ...).
 
     Raises:
         ConfigError: A data set is missing, or labels are no class numbers.
         DataError: A file is missing or damaged, or files differ in shape.
     """
-    files = _files(source, root_folder)
+    files = _files(config, source)
     labels, shapes, columns = [], [], []
     for path in files:
         shape_by_name = _data_sets(path)
-        column = _find(shape_by_name, path, "image_column", data, _DATA_NAMES)
+        column = _find(shape_by_name, path, "image_column", config.image_column, _DATA_NAMES)
         columns.append(column)
         shapes.append(shape_by_name[column])
         n_rows = shape_by_name[column][0]
         labels.append(
-            _labels(path, _find(shape_by_name, path, "label_column", label, _LABEL_NAMES), n_rows)
+            _labels(path, _find(shape_by_name, path, "label_column", config.label_column, _LABEL_NAMES), n_rows)
             if with_labels
             else np.zeros(n_rows, np.int64)
         )
@@ -137,21 +125,23 @@ def index_hdf5(
     )
 
 
-def has_data_set(source: DataPath, root_folder: DataPath | None, name: str) -> bool:
+def has_data_set(config: IngestConfig, name: str) -> bool:
     """Return whether the first file of a source has a data set of a name; for errors see ``index_hdf5``."""
-    return name in _data_sets(_files(source, root_folder)[0])
+    return name in _data_sets(_files(config, config.source)[0])
 
 
-def digest_hdf5(source: DataPath, root_folder: DataPath | None = None) -> str:
-    """Return a digest of every file."""
-    return digest_of_files(_files(source, root_folder))
+def _files(config: IngestConfig, source: DataPath) -> tuple[DataPath, ...]:
+    """Return the file, or the files of a list.
 
-
-def _files(source: DataPath, root_folder: DataPath | None) -> tuple[DataPath, ...]:
+    The list's paths start from ``root_folder``, else from the list's folder or a folder above, since Caffe takes paths
+    from where it is started.
+    """
     with open_regular(source) as handle:
         if handle.read(len(_MAGIC)) == _MAGIC:
             return (source,)
-    folders: tuple[DataPath, ...] = (root_folder,) if root_folder is not None else (*source.resolve().parents,)
+    folders: tuple[DataPath, ...] = (*source.resolve().parents,)
+    if config.root_folder is not None:
+        folders = (config.root_folder,)
     try:
         names = listed_files(
             read_text_file(source), lambda name: any(joined(folder, name).exists() for folder in folders)
@@ -256,13 +246,9 @@ FORMAT = Format(
     kinds=frozenset({"file"}),
     options=frozenset({"root_folder", "image_column", "label_column"}),
     looks_like=_looks_like,
-    digest=lambda config, source: digest_hdf5(source, config.root_folder),
-    index=lambda config, source, _work: _index(config, source),
-    index_unlabelled=lambda config, source, _work: _index(config, source, with_labels=False),
-    named_stamps=lambda config, source: (file_stamp(path, config.stamp) for path in _files(source, config.root_folder)),
+    digest=lambda config, source: digest_of_files(_files(config, source)),
+    index=index_hdf5,
+    index_unlabelled=partial(index_hdf5, with_labels=False),
+    named_stamps=lambda config, source: (file_stamp(path, config.stamp) for path in _files(config, source)),
     usual_test=lambda source: usual_neighbour(source, (("train", "test"),)),
 )
-
-
-def _index(config: IngestConfig, source: DataPath, *, with_labels: bool = True) -> SourceIndex:
-    return index_hdf5(source, config.root_folder, config.image_column, config.label_column, with_labels=with_labels)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -55,7 +56,7 @@ def is_idx(path: DataPath) -> bool:
     return len(start) == 4 and start[:3] == bytes((0, 0, _UNSIGNED_BYTE)) and 1 <= start[3] <= _MAX_AXES
 
 
-def index_idx(source: DataPath, labels: DataPath | None, work: DataPath, *, with_labels: bool = True) -> SourceIndex:
+def index_idx(config: IngestConfig, source: DataPath, work: DataPath, *, with_labels: bool = True) -> SourceIndex:
     """Read the labels (each is 0 without ``with_labels``) and the images' header.
 
     Raises:
@@ -71,7 +72,7 @@ def index_idx(source: DataPath, labels: DataPath | None, work: DataPath, *, with
         raise DataError(msg)
     label_values = np.zeros(axes[0], np.int64)
     if with_labels:
-        label_path = find_labels(source, labels)
+        label_path = find_labels(config, source)
         label_values = _read_labels(label_path, work)
         if len(label_values) != axes[0]:
             msg = f"{source} holds {axes[0]:,} images, {label_path} {len(label_values):,} labels; allowed: equal"
@@ -84,22 +85,17 @@ def index_idx(source: DataPath, labels: DataPath | None, work: DataPath, *, with
     )
 
 
-def digest_idx(source: DataPath, labels: DataPath | None) -> str:
-    """Return a digest of both files."""
-    return digest_of_files([source, find_labels(source, labels)])
-
-
-def find_labels(source: DataPath, labels: DataPath | None) -> DataPath:
-    """Return ``labels``, or the file with the usual name in the images' folder, gzipped or not.
+def find_labels(config: IngestConfig, source: DataPath) -> DataPath:
+    """Return ``labels`` for the training source, or the file with the usual name in the images' folder, gzipped or not.
 
     Raises:
         ConfigError: The label file does not exist.
     """
-    if labels is not None:
-        if not labels.is_file():
-            msg = f"labels={labels}: no such file"
+    if config.labels is not None and source == config.source:
+        if not config.labels.is_file():
+            msg = f"labels={config.labels}: no such file"
             raise ConfigError(msg)
-        return labels
+        return config.labels
     usual = re.sub(r"images([-.])idx\d", r"labels\1idx1", source.name)
     candidates = [source.with_name(usual), source.with_name(usual.removesuffix(".gz")), source.with_name(usual + ".gz")]
     label_path = next((path for path in candidates if path != source and path.is_file()), None)
@@ -142,17 +138,12 @@ def _header(plain: DataPath, path: DataPath) -> tuple[int, tuple[int, ...]]:
     return header_bytes, axes
 
 
-def _labels_for(config: IngestConfig, source: DataPath) -> DataPath | None:
-    """Return ``labels`` for the training source; a test source has labels under the usual name."""
-    return config.labels if source == config.source else None
-
-
 FORMAT = Format(
     kinds=frozenset({"file"}),
     options=frozenset({"labels"}),
     looks_like=lambda look: is_idx(look.path),
-    digest=lambda config, source: digest_idx(source, _labels_for(config, source)),
-    index=lambda config, source, work: index_idx(source, _labels_for(config, source), work),
-    index_unlabelled=lambda _config, source, work: index_idx(source, None, work, with_labels=False),
+    digest=lambda config, source: digest_of_files([source, find_labels(config, source)]),
+    index=index_idx,
+    index_unlabelled=partial(index_idx, with_labels=False),
     usual_test=lambda source: usual_neighbour(source, (("train-images", "t10k-images"),)),
 )

@@ -11,7 +11,7 @@ import numpy as np
 from caffe_import.file_access.regular_file import LIST_BYTES, regular_bytes
 from caffe_import.file_access.relative_paths import listed_path
 from caffe_import.file_access.text_file import read_text_file
-from deepspark_ops.config.ingest import FileStamp, IngestConfig
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import is_archive, open_archive, read_member_text, split_member
 from deepspark_ops.ingest.files.image_files import file_stamps, is_image_name, listed_reader, source_digest
@@ -31,23 +31,17 @@ _LOOKED_AT = 20
 """Number of lines that distinguish several labels from paths with blanks."""
 
 
-def index_image_list(
-    source: DataPath, root_folder: DataPath | None, work: DataPath, columns: Sequence[str] | None = None
-) -> SourceIndex:
+def index_image_list(config: IngestConfig, source: DataPath, work: DataPath) -> SourceIndex:
     """Read a list; the tasks open the images later.
 
-    Args:
-        source: The list, or ``ARCHIVE::LIST``.
-        root_folder: What the list's paths are relative to; default: the list's own folder. Inside an archive it is
-            a folder of the archive.
-        work: Scratch for a decompressed archive.
-        columns: Names of the columns of paths and labels, perhaps of splits, if the list is a table with a header line.
+    Paths start from ``root_folder``, inside an archive a folder of the archive; default: the list's own folder.
 
     Raises:
         ConfigError: The archive has no such member, or the list no such column.
         DataError: The list has no usable line, or the archive is damaged.
     """
     path, member = split_member(source)
+    root_folder, columns = config.root_folder, _columns(config)
     if member is None:
         lines = _read_lines(read_text_file(path), source, columns)
         folder = path.parent if root_folder is None else root_folder
@@ -59,30 +53,27 @@ def index_image_list(
     return _index(lines, archive.reader([posixpath.join(prefix, image) for image in lines.paths]))
 
 
-def digest_image_list(
-    source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None, by: FileStamp = "time"
-) -> str:
+def digest_image_list(config: IngestConfig, source: DataPath) -> str:
     """Return a digest of the list and of the images' stamps; for a list in an archive the archive's digest."""
     path, member = split_member(source)
     if member is not None:
         return source_digest(path)
     digest = hashlib.sha256(regular_bytes(path, max_bytes=LIST_BYTES))
-    for stamp in image_stamps(source, root_folder, columns, by):
+    for stamp in image_stamps(config, source):
         digest.update(stamp)
     return digest.hexdigest()
 
 
-def image_stamps(
-    source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None, by: FileStamp = "time"
-) -> Iterable[bytes]:
+def image_stamps(config: IngestConfig, source: DataPath) -> Iterable[bytes]:
     """Return the stamp of each image of a list; nothing for a list in an archive."""
     path, member = split_member(source)
     if member is not None:
         return ()
+    root_folder, columns = config.root_folder, _columns(config)
     folder = path.parent if root_folder is None else root_folder
     text = read_text_file(path)
     lines = split_lines(text) if columns is None else split_table(text, *columns)
-    return file_stamps(folder, () if lines is None else tuple(joined_paths(root_folder, lines.paths)), by)
+    return file_stamps(folder, () if lines is None else tuple(joined_paths(root_folder, lines.paths)), config.stamp)
 
 
 def joined_paths(root_folder: DataPath | None, paths: Iterable[str]) -> Iterator[str]:
@@ -206,8 +197,8 @@ FORMAT = Format(
     kinds=frozenset({"file", "member"}),
     options=frozenset({"root_folder", "image_column", "label_column", "split_column"}),
     looks_like=_looks_like,
-    digest=lambda config, source: digest_image_list(source, config.root_folder, _columns(config), config.stamp),
-    index=lambda config, source, work: index_image_list(source, config.root_folder, work, _columns(config)),
-    named_stamps=lambda config, source: image_stamps(source, config.root_folder, _columns(config), config.stamp),
+    digest=digest_image_list,
+    index=index_image_list,
+    named_stamps=image_stamps,
     resembles=_resembles,
 )

@@ -106,7 +106,9 @@ class _Entry:
     position: str = ""
 
 
-def index_sequence_file(source: DataPath, n_records: int | None = None) -> SourceIndex:
+def index_sequence_file(
+    _config: IngestConfig, source: DataPath, _work: DataPath, n_records: int | None = None
+) -> SourceIndex:
     """Read keys and labels in a pass over a file, or over the files of Spark's saveAsSequenceFile, up to ``n_records``.
 
     Raises:
@@ -262,15 +264,11 @@ def _looks_like(look: Look) -> bool:
     return first is not None and first.is_file() and Look(first).start.startswith(MAGIC)
 
 
-def _start(_config: IngestConfig, source: DataPath, _work: DataPath, n_records: int | None = None) -> SourceIndex:
-    return index_sequence_file(source, n_records)
-
-
 FORMAT = Format(
     kinds=frozenset({"file", "folder"}),
     looks_like=_looks_like,
     digest=lambda _config, source: digest_of_files(_files(source)),
-    index=_start,
+    index=index_sequence_file,
     is_large=lambda source: sum(path.stat().st_size for path in _files(source)) > _LARGE_BYTES,
-    index_start=_start,
+    index_start=index_sequence_file,
 )

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -95,23 +96,11 @@ class TfrecordReader:
 
 
 def index_tfrecord(
-    source: DataPath,
-    work: DataPath,
-    *,
-    image: str | None = None,
-    label: str | None = None,
-    n_records: int | None = None,
-    with_labels: bool = True,
+    config: IngestConfig, source: DataPath, work: DataPath, n_records: int | None = None, *, with_labels: bool = True
 ) -> SourceIndex:
-    """Read labels and names in a pass over every file.
+    """Read labels (each is 0 without ``with_labels``) and names in a pass over every file, up to ``n_records``.
 
-    Args:
-        source: A file, or a folder of files.
-        work: Scratch for decompressed files.
-        image: Feature of the image, compressed, or raw with features of the size; default: a usual name.
-        label: Feature that holds the label, a whole number or the class's name; default: a usual name.
-        n_records: Stop after this number of records.
-        with_labels: Whether labels are read; without, each is 0.
+    The image is compressed, or raw with features of the size. The label is a whole number or the class's name.
 
     Raises:
         ConfigError: The features are not there, or a folder holds several sets.
@@ -126,7 +115,7 @@ def index_tfrecord(
         files.append(decompressed(path, work))
         for row, (offset, length, record) in enumerate(islice(_records(files[-1]), n_records)):
             features = _parsed(path, row, record)
-            columns = columns or _columns(source, features, image, label, with_labels=with_labels)
+            columns = columns or _columns(config, source, features, with_labels=with_labels)
             rows.append(_row((number, offset, length), f"{path.name}_{row}", features, columns))
     if columns is None:
         msg = f"{source}: no record"
@@ -190,11 +179,10 @@ def _index(rows: Sequence[_Row], files: tuple[DataPath, ...], columns: _Columns)
     )
 
 
-def _columns(
-    source: DataPath, features: Mapping[str, Value], image: str | None, label: str | None, *, with_labels: bool
-) -> _Columns:
+def _columns(config: IngestConfig, source: DataPath, features: Mapping[str, Value], *, with_labels: bool) -> _Columns:
     columns: list[str] = []
-    for option, name, usual in (("image_column", image, _IMAGES), ("label_column", label, _LABELS)):
+    options = (("image_column", config.image_column, _IMAGES), ("label_column", config.label_column, _LABELS))
+    for option, name, usual in options:
         if option == "label_column" and not with_labels:
             return (columns[0],)
         column = next((key for key in ((name,) if name is not None else usual) if key in features), None)
@@ -279,26 +267,13 @@ def _is_framed(start: bytes) -> bool:
     return len(start) >= _HEADER_BYTES and start[8:12] == struct.pack("<I", masked_crc32c(start[:8]))
 
 
-def _start(
-    config: IngestConfig, source: DataPath, work: DataPath, n_records: int | None = None, *, with_labels: bool = True
-) -> SourceIndex:
-    return index_tfrecord(
-        source,
-        work,
-        image=config.image_column,
-        label=config.label_column,
-        n_records=n_records,
-        with_labels=with_labels,
-    )
-
-
 FORMAT = Format(
     kinds=frozenset({"file", "folder"}),
     options=frozenset({"image_column", "label_column"}),
     looks_like=_looks_like,
     digest=lambda _config, source: digest_of_files(_files(source)),
-    index=_start,
-    index_unlabelled=lambda config, source, work: _start(config, source, work, with_labels=False),
+    index=index_tfrecord,
+    index_unlabelled=partial(index_tfrecord, with_labels=False),
     is_large=lambda source: sum(path.stat().st_size for path in _files(source)) > _LARGE_BYTES,
-    index_start=_start,
+    index_start=index_tfrecord,
 )

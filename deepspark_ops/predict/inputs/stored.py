@@ -99,7 +99,7 @@ def source_records(config: BundleInputConfig, source_format: SourceFormat, input
     )
     if config.image_column is None and source_format == "hdf5":
         with sources_limited(source):
-            if has_data_set(source.source, source.root_folder, input_name):
+            if has_data_set(source, input_name):
                 source = source.model_copy(update={"image_column": input_name})
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import gzip
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from deepspark_ops.ingest.files.archive import open_archive, read_start
 from deepspark_ops.ingest.records import SourceIndex
-from deepspark_ops.ingest.sources.cifar_binary import index_cifar
-from deepspark_ops.ingest.sources.hdf5 import index_hdf5
-from deepspark_ops.ingest.sources.idx import index_idx
-from deepspark_ops.ingest.sources.image_list import index_image_list
-from deepspark_ops.ingest.sources.sequence_file import index_sequence_file
-from deepspark_ops.ingest.sources.tfrecord import index_tfrecord
 from tests.fuzz.corpus.caffe_files import _hdf5_shards
 from tests.fuzz.reader import Reader
 from tests.paths import FIXTURES
+from tests.reference.ingest_in_process import index_of
 from tests.reference.raw_sources import write_cifar, write_idx, write_tar
 
 _MOST_RECORDS = 4
@@ -53,7 +49,7 @@ def _index_idx(path: Path, work: Path) -> SourceIndex:
     labels = path.with_name("labels")
     if not labels.exists():
         write_idx(labels, np.arange(3, dtype=np.uint8))
-    return index_idx(path, labels, work)
+    return index_of("idx", path, work, labels=labels)
 
 
 def _cifar(folder: Path) -> list[bytes]:
@@ -83,7 +79,7 @@ def _read_archive(name: str) -> Callable[[bytes, Path], None]:
     def index(path: Path, work: Path) -> SourceIndex:
         open_archive.cache_clear()
         read_start(path, 16)
-        return index_image_list(Path(f"{path}::list.txt"), None, work)
+        return index_of("image_list", Path(f"{path}::list.txt"), work)
 
     return _indexed(name, index)
 
@@ -101,7 +97,7 @@ READERS: Sequence[Reader] = (
     Reader(
         "cifar",
         _cifar,
-        _indexed("data_batch_1.bin", lambda path, work: index_cifar(path)),
+        _indexed("data_batch_1.bin", partial(index_of, "cifar_binary")),
         source_format="cifar_binary",
     ),
     Reader(
@@ -112,19 +108,24 @@ READERS: Sequence[Reader] = (
     ),
     Reader("tar", _tar, _read_archive("a.tar")),
     Reader("zip", _zip, _read_archive("a.zip")),
-    Reader("tfrecord", _fixtures(*_TFRECORDS), _indexed("a.tfrecord", index_tfrecord), source_format="tfrecord"),
+    Reader(
+        "tfrecord",
+        _fixtures(*_TFRECORDS),
+        _indexed("a.tfrecord", partial(index_of, "tfrecord")),
+        source_format="tfrecord",
+    ),
     Reader(
         "sequence_file",
         _fixtures(*_SEQUENCES),
-        _indexed("a.seq", lambda path, work: index_sequence_file(path)),
+        _indexed("a.seq", partial(index_of, "sequence_file")),
         source_format="sequence_file",
     ),
-    Reader("raw_hdf5", _hdf5_shards, _indexed("a.h5", lambda path, work: index_hdf5(path)), source_format="hdf5"),
+    Reader("raw_hdf5", _hdf5_shards, _indexed("a.h5", partial(index_of, "hdf5")), source_format="hdf5"),
 )
 
 
 def _listed(content: bytes, folder: Path) -> None:
     path = folder / "list.txt"
     path.write_bytes(content)
-    columns = ("path", "label") if content.startswith(b"path,") else None
-    index_image_list(path, None, folder, columns)
+    options = {"image_column": "path"} if content.startswith(b"path,") else {}
+    index_of("image_list", path, folder, **options)

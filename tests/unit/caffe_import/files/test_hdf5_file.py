@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -16,8 +17,8 @@ from caffe_import.files.hdf5_file import attribute, data_set, open_hdf5
 from caffe_import.files.solverstate import read_solverstate
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.sample_scores import read_samples
-from deepspark_ops.ingest.sources.hdf5 import index_hdf5
 from deepspark_ops.train.snapshots.state_file import read_run_state
+from tests.reference.ingest_in_process import index_of
 
 
 def external_link(file: h5py.File, other: Path) -> None:
@@ -60,7 +61,7 @@ READERS: list[Callable[[Path], object]] = [
     read_caffemodel,
     read_solverstate,
     lambda path: Hdf5Source((path,), ("data",)).sample_shapes(),
-    index_hdf5,
+    partial(index_of, "hdf5"),
     read_samples,
     read_run_state,
 ]

@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,10 @@ from caffe_import.data.window_file import read_window_file
 from deepspark_ops.export.model_parts import class_names_of_file
 from deepspark_ops.ingest.recipe import read_class_names
 from deepspark_ops.ingest.selection.splits import read_split_list
-from deepspark_ops.ingest.sources.cifar_binary import index_cifar
-from deepspark_ops.ingest.sources.hdf5 import digest_hdf5
-from deepspark_ops.ingest.sources.image_list import digest_image_list, index_image_list
 from deepspark_ops.ingest.sources.registry import detect_format
 from deepspark_ops.predict.inputs.image_files import first_listed
 from tests.paths import ROOT
+from tests.reference.ingest_in_process import index_of, source_digest_of
 from tests.reference.raw_sources import write_cifar, write_images, write_tar
 
 MARKS = {
@@ -29,7 +28,7 @@ WINDOWS = "# 0\na.png\n3 20 20\n1\n2 0.9 0 0 5 5\n"
 
 
 def _index(source):
-    index = index_image_list(source, None, source.parent)
+    index = index_of("image_list", source, source.parent)
     return index.names, index.labels.tolist(), len(index.rejected)
 
 
@@ -52,7 +51,7 @@ def _cifar_names(source):
     folder.mkdir(exist_ok=True)
     write_cifar(folder / "data_batch_1.bin", [0, 1])
     (folder / "batches.meta.txt").write_bytes(source.read_bytes())
-    return index_cifar(folder, "fine").class_names
+    return index_of("cifar_binary", folder).class_names
 
 
 READERS = {
@@ -63,10 +62,10 @@ READERS = {
     "image list with names": ("a.png,cat\nb.png,dog\n", _index),
     "image list of two columns": (
         "path,label\na.png,cat\nb.png,dog\n",
-        lambda path: index_image_list(path, None, path.parent, ("path", "label")).names,
+        lambda path: index_of("image_list", path, image_column="path").names,
     ),
     "image list in an archive": ("a.png 3\nb.png 4\n", _in_archive),
-    "ingestion's list of HDF5 files": ("a.h5\nb.h5\n", digest_hdf5),
+    "ingestion's list of HDF5 files": ("a.h5\nb.h5\n", partial(source_digest_of, "hdf5")),
     "split list": ("a.png test\nb.png train\n", read_split_list),
     "folder of split lists": ("a.png\nb.png\n", _split_folder),
     "names of classes": ("cat\ndog\n", lambda path: read_class_names(path, path.parent)),
@@ -107,9 +106,9 @@ def test_a_list_is_recognised_behind_a_byte_order_mark(tmp_path, mark, name, tex
 def test_the_digest_of_a_list_with_a_mark_holds_its_first_image(folder):
     source = folder / "list.txt"
     source.write_bytes(codecs.BOM_UTF8 + b"a.png 3\nb.png 4\n")
-    old_digest = digest_image_list(source, None)
+    old_digest = source_digest_of("image_list", source)
     (folder / "a.png").write_bytes(b"another content")
-    assert digest_image_list(source, None) != old_digest
+    assert source_digest_of("image_list", source) != old_digest
 
 
 def test_texts_with_paths_are_opened_by_one_function():

@@ -14,7 +14,7 @@ from caffe_import.file_access import allowed_roots
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.dry_run import dry_run
 from deepspark_ops.ingest.files.source_folders import source_folders, sources_limited
-from deepspark_ops.ingest.sources.hdf5 import index_hdf5
+from tests.reference.ingest_in_process import index_of
 from tests.reference.raw_sources import write_images
 
 
@@ -75,12 +75,12 @@ def test_a_list_of_hdf5_files_is_confined_before_one_is_opened(outside: Path, tm
     source = tmp_path / "lists" / "files.txt"
     source.parent.mkdir()
     source.write_text(f"{outside / 'a.h5'}\n")
-    assert index_hdf5(source).labels.size == 3
+    assert index_of("hdf5", source).labels.size == 3
     with (
         sources_limited(folder_config(source, listed_files={"confined": True})),
         pytest.raises(ForbiddenPathError, match=r"the list of HDF5 files .*files\.txt names .*a\.h5"),
     ):
-        index_hdf5(source)
+        index_of("hdf5", source)
 
 
 def test_folders_of_what_was_given(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import gzip
 import tarfile
 import tracemalloc
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from deepspark_ops.ingest.files import archive as archive_module
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text
 from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.records import RecordError
-from deepspark_ops.ingest.sources.image_list import digest_image_list, index_image_list
+from tests.reference.ingest_in_process import index_of, source_digest_of
 from tests.reference.raw_sources import write_images
+
+index_image_list = partial(index_of, "image_list")
+digest_image_list = partial(source_digest_of, "image_list")
 
 
 def zip_of(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
@@ -35,11 +39,11 @@ def test_a_list_in_a_zip_gives_the_same_as_the_folder(tmp_path, method):
     folder = write_images(tmp_path / "d", 4).parent
     files = {f"top/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*.*")}
     archive = zip_of(tmp_path / "a.zip", files, method)
-    index = index_image_list(Path(f"{archive}::top/list.txt"), None, tmp_path)
-    plain = index_image_list(folder / "list.txt", None, tmp_path)
+    index = index_image_list(Path(f"{archive}::top/list.txt"), tmp_path)
+    plain = index_image_list(folder / "list.txt", tmp_path)
     assert (index.names, index.labels.tolist()) == (plain.names, plain.labels.tolist())
     assert contents(index.reader.subset([3, 1]), 2) == contents(plain.reader.subset([3, 1]), 2)
-    assert digest_image_list(Path(f"{archive}::top/list.txt"), None) != digest_image_list(folder / "list.txt", None)
+    assert digest_image_list(Path(f"{archive}::top/list.txt")) != digest_image_list(folder / "list.txt")
 
 
 def test_missing_damaged_and_strangely_packed_members_are_bad_records(tmp_path):

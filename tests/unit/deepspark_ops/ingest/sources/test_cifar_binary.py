@@ -1,11 +1,17 @@
 """CIFAR's binary batches: order over files, RGB to BGR, CIFAR-100's second label."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.sources.cifar_binary import cifar_files, digest_cifar, index_cifar
+from deepspark_ops.ingest.sources.cifar_binary import cifar_files
+from tests.reference.ingest_in_process import index_of, source_digest_of
 from tests.reference.raw_sources import write_cifar
+
+index_cifar = partial(index_of, "cifar_binary")
+digest_cifar = partial(source_digest_of, "cifar_binary")
 
 
 def test_batches_follow_each_other_and_become_bgr(tmp_path):
@@ -61,15 +67,15 @@ def test_cifar_100_uses_the_coarse_label_if_asked(tmp_path):
     write_cifar(tmp_path / "train.bin", [77, 3], label_bytes=2)  # the coarse one is 99
     (tmp_path / "fine_label_names.txt").write_text("apple\nbear\n")
     (tmp_path / "coarse_label_names.txt").write_text("fish\ntrees\n")
-    index = index_cifar(tmp_path, "coarse")
+    index = index_cifar(tmp_path, cifar_labels="coarse")
     assert (index.labels.tolist(), index.class_names) == ([99, 99], ("fish", "trees"))
     assert index_cifar(tmp_path).class_names == ("apple", "bear")
-    digest = digest_cifar(tmp_path, "coarse")
+    digest = digest_cifar(tmp_path, cifar_labels="coarse")
     (tmp_path / "coarse_label_names.txt").write_text("fish\nflowers\n")
-    assert digest_cifar(tmp_path, "coarse") != digest
+    assert digest_cifar(tmp_path, cifar_labels="coarse") != digest
 
 
 def test_cifar_10_has_no_coarse_labels(tmp_path):
     write_cifar(tmp_path / "data_batch_1.bin", [1])
     with pytest.raises(ConfigError, match="cifar_labels=coarse: these are CIFAR-10's records of one label"):
-        index_cifar(tmp_path, "coarse")
+        index_cifar(tmp_path, cifar_labels="coarse")

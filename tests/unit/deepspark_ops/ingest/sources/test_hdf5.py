@@ -1,5 +1,7 @@
 """HDF5 files and Caffe's lists of such files: the files of Caffe's tests, and files made by h5py."""
 
+from functools import partial
+
 import h5py
 import numpy as np
 import pytest
@@ -7,11 +9,13 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import RecordError
-from deepspark_ops.ingest.sources.hdf5 import digest_hdf5, index_hdf5
 from deepspark_ops.ingest.sources.registry import detect_format
 from deepspark_ops.shards.reader import open_dataset
 from tests.paths import FIXTURES
-from tests.reference.ingest_in_process import ingest
+from tests.reference.ingest_in_process import index_of, ingest, source_digest_of
+
+index_hdf5 = partial(index_of, "hdf5")
+digest_hdf5 = partial(source_digest_of, "hdf5")
 
 DATA = FIXTURES / "caffe" / "data"
 
@@ -58,15 +62,15 @@ def test_shapes_and_types(tmp_path, shape, dtype, image_shape, stored):
 def test_columns_have_usual_names_or_are_named(tmp_path):
     path = write_hdf5(tmp_path / "a.h5", images=np.zeros((2, 1, 1)), y=[0, 1], second=[1, 1], scores=np.ones((2, 3)))
     assert index_hdf5(path).labels.tolist() == [0, 1]
-    assert index_hdf5(path, label="second").labels.tolist() == [1, 1]
+    assert index_hdf5(path, label_column="second").labels.tolist() == [1, 1]
     with pytest.raises(ConfigError) as caught:
-        index_hdf5(path, data="pixels")
+        index_hdf5(path, image_column="pixels")
     assert str(caught.value) == (
         f'{path}: no data set "pixels"; there are: images (2, 1, 1), scores (2, 3), second (2,), y (2,);'
         " name one with image_column"
     )
     with pytest.raises(ConfigError, match=r'"scores" has shape \(2, 3\) for 2 rows of data; ingestion takes one class'):
-        index_hdf5(path, label="scores")
+        index_hdf5(path, label_column="scores")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,7 @@ def test_digest_is_of_the_files_wherever_the_list_is(tmp_path):
     write_hdf5(tmp_path / "a.h5", data=np.zeros((2, 3)), label=[0, 1])
     (tmp_path / "list.txt").write_text("a.h5\n")
     digest = digest_hdf5(tmp_path / "list.txt")
-    assert digest == digest_hdf5(tmp_path / "list.txt", tmp_path)
+    assert digest == digest_hdf5(tmp_path / "list.txt", root_folder=tmp_path)
     write_hdf5(tmp_path / "a.h5", data=np.zeros((2, 3)), label=[1, 1])
     assert digest_hdf5(tmp_path / "list.txt") != digest
 

@@ -1,6 +1,7 @@
 """SequenceFiles that Hadoop and Spark wrote (tests/fixtures/sequence_file), in every layout and compression."""
 
 import shutil
+from functools import partial
 
 import cv2
 import numpy as np
@@ -10,9 +11,11 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import detect_format, find_format
-from deepspark_ops.ingest.sources.sequence_file import FORMAT, index_sequence_file
+from deepspark_ops.ingest.sources.sequence_file import FORMAT
 from tests.paths import FIXTURES
-from tests.reference.ingest_in_process import index_records
+from tests.reference.ingest_in_process import index_of, index_records
+
+index_sequence_file = partial(index_of, "sequence_file")
 
 DATA = FIXTURES / "sequence_file"
 

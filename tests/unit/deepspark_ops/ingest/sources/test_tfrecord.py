@@ -1,6 +1,7 @@
 """TFRecord files that TensorFlow wrote (tests/fixtures/tfrecord), whole, damaged, and with features missing."""
 
 import shutil
+from functools import partial
 
 import cv2
 import numpy as np
@@ -10,8 +11,11 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import detect_format, find_format
-from deepspark_ops.ingest.sources.tfrecord import FORMAT, index_tfrecord
+from deepspark_ops.ingest.sources.tfrecord import FORMAT
 from tests.paths import FIXTURES
+from tests.reference.ingest_in_process import index_of
+
+index_tfrecord = partial(index_of, "tfrecord")
 
 DATA = FIXTURES / "tfrecord"
 
@@ -60,7 +64,7 @@ def test_raw_pixels_become_bgr_planes(tmp_path):
 
 
 def test_a_label_may_be_the_classes_name(folder, tmp_path):
-    index = index_tfrecord(folder, tmp_path, label="image/class/text")
+    index = index_tfrecord(folder, tmp_path, label_column="image/class/text")
     assert (index.class_names, index.are_names) == (("goldfish", "shark", "tench"), True)
     assert index.labels.tolist() == [2, 0, 1, 2, 0]
 
@@ -81,7 +85,7 @@ def test_records_that_lack_something_are_named(tmp_path):
 
 def test_a_missing_feature_is_refused_with_the_existing_features(tmp_path):
     with pytest.raises(ConfigError) as caught:
-        index_tfrecord(DATA / "raw.tfrecords", tmp_path, image="pixels")
+        index_tfrecord(DATA / "raw.tfrecords", tmp_path, image_column="pixels")
     assert str(caught.value) == (
         f'{DATA}/raw.tfrecords: the first record has no feature "pixels"; it holds depth (1 number), height (1 number),'
         " image_raw (bytes), label (1 number), width (1 number); name one with image_column"
