@@ -20,6 +20,7 @@ _OVER: Final = ("success", *_FAILED, "skipped", "removed")
 _TASKS_AFTER_TRAINING: Final = ("evaluate_production", "evaluate", "decide", "export")
 """Tasks after a training, in their order; tasks of other names follow."""
 _STOPPED: Final = "stopped before the training began: the run was marked as failed"
+_QUEUED: Final = "waits for Airflow: the DAG is paused, or has its max_active_runs going on"
 _END_REFUSED: Final = (
     "the task did its work to the end, and Airflow has it as failed all the same: Airflow did not accept its end state,"
     " and the log of its API server says why, or the task was marked; clear the task to run it again"
@@ -87,7 +88,9 @@ class AirflowRun:
                 run_tasks[stage] = replace(task, task=name)
             else:
                 other_tasks[name] = task
-        return replace(self, tasks=run_tasks if self.first_task else {**run_tasks, **other_tasks})
+        other_keys = {name: f"{task.stage}.{name}" if name in run_tasks else name for name, task in other_tasks.items()}
+        others = {other_keys[name]: replace(task, task=name) for name, task in other_tasks.items()}
+        return replace(self, tasks=run_tasks if self.first_task else {**run_tasks, **others})
 
     @property
     def is_over(self) -> bool:
@@ -147,6 +150,10 @@ def state_of(
         name, text = _training(progress, statuses, tasks, error)
         if name == "skipped" and airflow is not None and airflow.state == "failed":
             name, text = ("stopped", _STOPPED) if error is None else ("failed", f"task {error.task} failed")
+    if airflow is not None and name == "finished" and not exists:
+        text = f"{text}; this run has no folder: run= of its tasks names the folder of another run"
+    if name == "waiting" and airflow is not None and airflow.state == "queued":
+        text = _QUEUED
     asks = None if is_over else _asking(statuses, tasks)
     if asks is not None:
         text = "waits for approval"

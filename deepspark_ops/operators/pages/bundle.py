@@ -15,7 +15,7 @@ from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.versions import VersionRecord
-from deepspark_ops.run_label.label import read_label
+from deepspark_ops.run_index.run_text import run_name
 from deepspark_ops.run_paths import RunPaths
 
 ANSWER_VERSION: Final = 1
@@ -33,8 +33,7 @@ class BundlePage:
         """Return a run's bundle; ``error`` explains a missing or damaged bundle."""
         run = find_run(self._installation, dag_id, run_id) or self._installation.home / "no such run"
         card = card_of_folder(RunPaths(run).bundle, gone=_GONE)
-        name = read_label(run).name or run_id
-        return {"format_version": ANSWER_VERSION, "dag": dag_id, "run": run_id, **card, "run_name": name}
+        return {"format_version": ANSWER_VERSION, "dag": dag_id, "run": run_id, **card, "run_name": run_name(run)}
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
         """Return the page of an answer, see ``answers.shown``."""

@@ -265,7 +265,7 @@ def test_the_second_task_that_trains_in_the_folder_of_a_run_has_its_message_on_t
 
 
 def test_a_run_that_trains_nothing_has_the_name_of_its_work_or_of_its_dag(client: Any, monkeypatch: Any) -> None:
-    for stage, name in (("evaluate", "deepspark_train"), ("predict", "predict")):
+    for stage, name in (("mail", "deepspark_train"), ("evaluate", "evaluate"), ("predict", "predict")):
         StatusFile(client.folder, stage, task=stage).end("finished")
         ended = {stage: TaskState("success", 990.0, 995.0, 1, stage)}
         monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("success", ended))

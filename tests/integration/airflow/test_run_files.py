@@ -93,6 +93,7 @@ def test_the_bundles_page_lists_its_files_with_digests_to_fetch(client: Any) -> 
     assert client.get(f"{URL}/bundle?format=json").status_code == 404
     make_bundle(client.folder / "bundle", b"weights", code_version="<script>alert(1)</script>")
     page = client.get(f"{URL}/bundle")
+    assert "<h1>Bundle of LeNet, easgd x2" in page.text
     assert page.status_code == 200
     assert "by DeepSpark &lt;script&gt;alert(1)" in page.text
     assert "<script>alert" not in page.text

@@ -47,6 +47,31 @@ def test_tasks_of_other_names_are_known_by_their_operator_or_by_their_notes() ->
     assert state_of(progress_of(RUN), {}, of_subclass, exists=True).text == "2 of 2 workers train"
 
 
+def test_of_two_tasks_of_a_stage_each_has_its_state_although_one_has_the_stages_name() -> None:
+    tasks = {"evaluate": TaskState("success", 900.0, 950.0, 1, "evaluate"),
+             "evaluate_wrong": TaskState("failed", 900.0, 950.0, 1, "evaluate")}  # fmt: skip
+    notes = note("evaluate", "failed", message="run=x: no", task="evaluate_wrong")
+    run = AirflowRun("failed", tasks).of_run(notes)
+    assert {task.task: task.state for task in run.tasks.values()} == {"evaluate": "success", "evaluate_wrong": "failed"}
+    state = state_of(RunProgress(), notes, run, exists=True)
+    assert state.text == "task evaluate_wrong failed"
+    assert state.error is not None
+    assert (state.error.task, state.error.text) == ("evaluate_wrong", "run=x: no")
+
+
+def test_a_dag_run_that_airflow_has_not_begun_says_why_it_waits() -> None:
+    waiting = state_of(RunProgress(), {}, airflow("queued", check=None), exists=False)
+    text = "waits for Airflow: the DAG is paused, or has its max_active_runs going on"
+    assert (waiting.name, waiting.text) == ("waiting", text)
+
+
+@pytest.mark.parametrize("stage", ["train", "evaluate"])
+def test_a_run_whose_tasks_wrote_into_the_folder_of_another_says_so(stage: str) -> None:
+    state = state_of(RunProgress(), {}, airflow("success", **{stage: "success"}), exists=False)
+    assert state.name == "finished"
+    assert state.text.endswith("ended; this run has no folder: run= of its tasks names the folder of another run")
+
+
 @pytest.mark.parametrize("word", ["failed", "skipped"])
 def test_a_run_that_a_person_stops_before_the_training_has_no_error_of_a_task(word: str) -> None:
     marked = TaskState(word, 900.0, 900.0)  # Airflow's times of the mark, and no try
