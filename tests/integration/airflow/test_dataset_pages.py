@@ -94,6 +94,17 @@ def test_a_datasets_page_shows_its_manifest_classes_samples_and_runs(client: Any
     )
 
 
+def test_a_dataset_that_an_ingestion_writes_anew_is_said_to_be_unfinished(client: Any) -> None:
+    folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
+    client.get("/datasets/digits-1")  # which indexes the run
+    (folder / "dataset.json").unlink()
+    for split in ("train", "test"):
+        manifest_path(folder, split).unlink(missing_ok=True)
+    for page in (client.get("/datasets").text, client.get("/datasets/digits-1").text):
+        assert f"{folder}: no ingestion has finished this dataset: task ingest runs or has failed" in page
+        assert "made again" not in page
+
+
 def test_a_run_of_an_earlier_content_is_marked_and_a_sheet_of_it_not_shown(client: Any) -> None:
     folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
     client.get("/datasets/digits-1")  # which indexes the run

@@ -18,7 +18,14 @@ from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.files.picture_archive import PictureArchive
-from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, manifest_path, present_splits, read_manifest
+from deepspark_ops.shards.manifest import (
+    SPLITS,
+    DatasetManifest,
+    is_dataset,
+    manifest_path,
+    present_splits,
+    read_manifest,
+)
 
 ANSWER_VERSION: Final = 1
 CLASSES_SHOWN: Final = 1_000
@@ -114,9 +121,10 @@ class DatasetsPage:
                 splits[split] = {**_of_manifest(manifest), "digest": file_digest(path)}
                 written = max(written or 0.0, path.stat().st_mtime)
             except (DataError, OSError) as problem:
-                error = str(problem)
+                unfinished = f"{paths.root}: no ingestion has finished this dataset: task ingest runs or has failed"
+                error = str(problem) if is_dataset(paths.root) else unfinished
         digest = splits.get("train", {}).get("digest")
-        used_by = [{**run, "is_same": run["dataset_digest"] == digest} for run in runs]
+        used_by = [{**run, "is_same": digest is None or run["dataset_digest"] == digest} for run in runs]
         return {"name": name, "splits": splits, "error": error, "made": written, "runs": used_by}
 
     def _samples(self, name: str) -> dict[str, str]:
