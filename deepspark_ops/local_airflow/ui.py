@@ -29,7 +29,7 @@ def run_ui(folders: LocalFolders, port: int, report: Report) -> None:
     interrupt_on_signals()
     try:
         with running_services(folders, port, lambda text: report(f"ui: {text}")) as services:
-            report(_welcome(folders, port))
+            report(welcome(folders, port))
             while True:
                 services.keep()
                 time.sleep(_CHECK_EVERY_S)
@@ -43,15 +43,14 @@ def interrupt_on_signals() -> None:
         signal.signal(number, signal.default_int_handler)
 
 
-def _welcome(folders: LocalFolders, port: int) -> str:
+def welcome(folders: LocalFolders, port: int) -> str:
+    """Return address, login and a first command of a started Airflow."""
     airflow = Path(sys.executable).with_name("airflow")
     conf = json.dumps(example_conf("deepspark_train", folders.root))
     trigger = f"AIRFLOW_HOME={folders.airflow_home} {airflow} dags trigger deepspark_train --conf {shlex.quote(conf)}"
+    login = "  login         none: everyone is an administrator ([core] simple_auth_manager_all_admins)\n"
+    if folders.passwords.is_file():
+        login = f"  user          {USER}\n  password      {Api(port, folders.passwords).password}\n"
     return (
-        "\nAirflow is up.\n"
-        f"  address       http://{HOST}:{port}\n"
-        f"  user          {USER}\n"
-        f"  password      {Api(port, folders.passwords).password}\n"
-        f"  from a shell  {trigger}\n\n"
-        "Ctrl-C ends it."
+        f"\nAirflow is up.\n  address       http://{HOST}:{port}\n{login}  from a shell  {trigger}\n\nCtrl-C ends it."
     )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from pkgutil import resolve_name
 
+import pytest
+
 from deepspark_ops.local_airflow.folders import OUTAGE_SETTINGS, LocalFolders
+from deepspark_ops.local_airflow.ui import welcome
 from tests.paths import ROOT
 
 
@@ -84,3 +87,16 @@ def test_the_settings_bear_an_api_server_that_is_away_for_five_minutes(tmp_path:
     assert number["SCHEDULER__TASK_QUEUED_TIMEOUT"] > longest
     # sdk/execution_api: a token is renewed once a fifth of its time or less is left.
     assert number["EXECUTION_API__JWT_EXPIRATION_TIME"] / 5 > longest
+
+
+@pytest.mark.parametrize("has_passwords", [True, False])
+def test_the_welcome_has_the_password_or_says_that_everyone_is_an_administrator(
+    tmp_path: Path, has_passwords: bool
+) -> None:
+    """With ``AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS`` Airflow writes no passwords."""
+    folders = LocalFolders.find({"DEEPSPARK_AIRFLOW_HOME": str(tmp_path)}, tmp_path)
+    if has_passwords:
+        folders.passwords.write_text('{"admin": "secret"}')
+    text = welcome(folders, 8080)
+    assert ("password      secret" in text) == has_passwords
+    assert ("login         none: everyone is an administrator" in text) == (not has_passwords)
