@@ -104,7 +104,7 @@ def plan_images(
     }
     encoder = ImageEncoder(config, indexes["train"], usable["train"], n_classes, names, stamps)
     if base is None:
-        encoder.require_image()  # before the choice: a source without an image is no matter of a split's share
+        assert encoder.first_image  # before the choice: a source without an image is no matter of a split's share
     return plan_dataset(config, recipe, index, lambda _: encoder, base)
 
 
@@ -144,7 +144,7 @@ class ImageEncoder:
         self, written: Mapping[SplitName, ImageRecords], base: Base[Any] | None
     ) -> Encoding[ImageRecords, ShardTask]:
         """See ``Encoder``: shape and type are those of the base, else of the first image that can be read."""
-        shape, dtype = self._first_image if base is None else _shape_and_dtype(base)
+        shape, dtype = self.first_image if base is None else _shape_and_dtype(base)
         return Encoding(
             sample_shape=shape,
             task=partial(self._task, shape=shape, dtype=dtype),
@@ -187,14 +187,6 @@ class ImageEncoder:
             groups=_group_hashes(index, positions),
         )
 
-    def require_image(self) -> None:
-        """Refuse a source without an image.
-
-        Raises:
-            DataError: None of the first records can be used.
-        """
-        assert self._first_image
-
     @cached_property
     def _recipe(self) -> PixelRecipe:
         return PixelRecipe(self._steps, self.config.decode_mib)
@@ -212,8 +204,12 @@ class ImageEncoder:
         )
 
     @cached_property
-    def _first_image(self) -> tuple[tuple[int, int, int], str]:
-        """Shape and dtype of the first record that can be read; all others must have them too."""
+    def first_image(self) -> tuple[tuple[int, int, int], str]:
+        """Shape and dtype of the first record that can be read; all others must have them too.
+
+        Raises:
+            DataError: None of the first records can be used.
+        """
         reasons = []
         first = self.usable[:_PEEK_RECORDS]
         with self.train.reader.subset(first).opened() as read:

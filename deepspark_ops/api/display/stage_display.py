@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -19,9 +19,6 @@ from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import counted
 from deepspark_ops.tracking.configured import is_configured
-
-if TYPE_CHECKING:
-    pass
 
 _CLOCK = re.compile(r"\bclock=(\d+)")
 _TOLD_BY_TABLE = re.compile(r"worker \d+ loss |driver server ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -130,9 +130,13 @@ def _assign(message: Any, name: str, value: Any) -> None:
 
 
 def to_proto(*tops: Top) -> caffe_pb2.NetParameter:
-    """Return the net of some outputs."""
+    """Return the net of some outputs; layers and blobs get generated names."""
+    return _net_of(tops, {})
+
+
+def _net_of(tops: Iterable[Top], blobs: Mapping[Top, str]) -> caffe_pb2.NetParameter:
     net = caffe_pb2.NetParameter()
-    names = _Names({})
+    names = _Names(blobs)
     for top in tops:
         top.function.add_to(net, names)
     return net
@@ -149,9 +153,7 @@ class NetSpec:
         """Name an output."""
         self._tops()[name] = top
 
-    def __setitem__(self, name: str, top: Top) -> None:
-        """Name an output."""
-        self._tops()[name] = top
+    __setitem__ = __setattr__
 
     def __getattr__(self, name: str) -> Top:
         """Return the output with the name."""
@@ -169,11 +171,7 @@ class NetSpec:
         Raises:
             ConfigError: An option that a layer does not have, or a value that is none of its kind.
         """
-        net = caffe_pb2.NetParameter()
-        names = _Names({top: name for name, top in self._tops().items()})
-        for top in self._tops().values():
-            top.function.add_to(net, names)
-        return net
+        return _net_of(self._tops().values(), {top: name for name, top in self._tops().items()})
 
     def _tops(self) -> dict[str, Top]:
         tops: dict[str, Top] = object.__getattribute__(self, "_named")

@@ -56,16 +56,14 @@ class Solver:
         self.param = self._loaded.spec
         self.iter = 0
         self._update = CenterSolver.from_spec(self.param, self.net.spec.params)
-        self._slots = self._fresh_slots()
+        n_params = self.net.spec.params.n_params
+        self._slots: tuple[Floats, ...] = tuple(np.zeros(n_params, np.float32) for _ in range(self._update.n_slots))
         for weights in self._loaded.weights:
             self.net.copy_from(weights)
 
     def __repr__(self) -> str:
         """Return kind, updates so far and the net's name."""
         return f"{type(self).__name__}(iter={self.iter}, net={self.net!r})"
-
-    def _fresh_slots(self) -> tuple[Floats, ...]:
-        return tuple(np.zeros(self.net.spec.params.n_params, np.float32) for _ in range(self._update.n_slots))
 
     def step(self, count: int) -> None:
         """Make ``count`` updates. Unlike Caffe's this runs no tests and writes no snapshots.

@@ -31,11 +31,7 @@ class Bundle(LocalFolder):
 
     kind: ClassVar[str] = f"bundle ({MANIFEST_NAME})"
     written_by: ClassVar[str] = "ds.export, ds.convert or deepspark export"
-
-    @classmethod
-    def is_in(cls, path: Path) -> bool:
-        """Return whether a folder is a bundle: a manifest beside a model card, or with the bundle's files."""
-        return (path / MANIFEST_NAME).is_file()
+    marks: ClassVar[tuple[str, ...]] = (MANIFEST_NAME,)
 
     @property
     def manifest(self) -> BundleManifest:

@@ -100,6 +100,11 @@ def _aligned(rows: Sequence[Sequence[Any]]) -> list[str]:
     return ["  ".join(value.ljust(widths[at]) for at, value in enumerate(row)).rstrip() for row in texts]
 
 
+def number_text(value: float | None) -> str:
+    """Return a number with four digits; nothing for None."""
+    return "" if value is None else f"{value:.4g}"
+
+
 def curve(title: str, lines: Mapping[str, Points]) -> dict[str, Any] | None:
     """Return what the template draws of lines over the clock; None where no line has two points."""
     drawn = {name: points for name, points in lines.items() if len(points) > 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from deepspark_ops.api.results.card import Card, CardTable, Points
+from deepspark_ops.api.results.card import Card, CardTable, Points, number_text
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
 from deepspark_ops.api.results.result_folder import LocalFolder, read_content
 from deepspark_ops.api.results.run import Run
@@ -24,11 +24,7 @@ class Comparison(LocalFolder):
 
     kind: ClassVar[str] = f"comparison (evaluation/{TABLE_NAME})"
     written_by: ClassVar[str] = "ds.compare, deepspark compare or the DAG deepspark_compare"
-
-    @classmethod
-    def is_in(cls, path: Path) -> bool:
-        """Return whether a folder is a comparison."""
-        return (RunPaths(path).evaluation / TABLE_NAME).is_file()
+    marks: ClassVar[tuple[str, ...]] = (str(RunPaths(Path()).evaluation / TABLE_NAME),)
 
     @property
     def table(self) -> Table:
@@ -95,7 +91,7 @@ class Comparison(LocalFolder):
         rows = [
             [
                 row.name,
-                *(_number(value) for value in (row.accuracy, row.loss, row.seconds, row.images_per_s)),
+                *(number_text(value) for value in (row.accuracy, row.loss, row.seconds, row.images_per_s)),
                 row.reason,
             ]
             for row in table.rows
@@ -106,7 +102,3 @@ class Comparison(LocalFolder):
             note=table.created[:16].replace("T", " "),
             table=CardTable([*names, ""], rows),
         )
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

@@ -19,11 +19,7 @@ class Evaluation(LocalFolder):
 
     kind: ClassVar[str] = f"evaluation ({METRICS_NAME})"
     written_by: ClassVar[str] = "ds.evaluate or deepspark evaluate"
-
-    @classmethod
-    def is_in(cls, path: Path) -> bool:
-        """Return whether a folder is an evaluation."""
-        return (path / METRICS_NAME).is_file()
+    marks: ClassVar[tuple[str, ...]] = (METRICS_NAME,)
 
     @property
     def metrics(self) -> MetricsReport:

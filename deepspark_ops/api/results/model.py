@@ -19,11 +19,7 @@ class Model(LocalFolder):
 
     kind: ClassVar[str] = "model (versions, production.json)"
     written_by: ClassVar[str] = "a promotion"
-
-    @classmethod
-    def is_in(cls, path: Path) -> bool:
-        """Return whether a folder is a model."""
-        return ModelFolder(path).production.is_file() or ModelFolder(path).versions.is_dir()
+    marks: ClassVar[tuple[str, ...]] = (ModelFolder(Path()).production.name, ModelFolder(Path()).versions.name)
 
     @property
     def name(self) -> str:

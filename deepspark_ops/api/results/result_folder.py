@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeAlias, TypeVar
@@ -57,11 +56,15 @@ class ResultFolder(HasCard):
 
     Attributes:
         folder: The folder, absolute.
+        kind: The kind in messages.
+        written_by: Writers of the kind, in messages.
+        marks: Names below a folder; the folder is of the kind if one of the names exists.
     """
 
     folder: Path
     kind: ClassVar[str] = "result"
     written_by: ClassVar[str] = "a stage"
+    marks: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, folder: StrPath | StorePath) -> None:
         """Refer to a folder, without a read.
@@ -88,7 +91,7 @@ class ResultFolder(HasCard):
     @classmethod
     def is_at(cls, path: DataPath) -> bool:
         """Return whether a folder is of this kind, by the names of the files."""
-        return path.is_dir()
+        return any((path / mark).exists() for mark in cls.marks)
 
 
 class LocalFolder(ResultFolder):
@@ -107,12 +110,7 @@ class LocalFolder(ResultFolder):
     @classmethod
     def is_at(cls, path: DataPath) -> bool:
         """Return whether a folder is of this kind, by the names of the files; False for a folder in a store."""
-        return isinstance(path, Path) and cls.is_in(path)
-
-    @classmethod
-    @abstractmethod
-    def is_in(cls, path: Path) -> bool:
-        """Return whether a local folder is of this kind, by the names of the files."""
+        return isinstance(path, Path) and super().is_at(path)
 
 
 Content = TypeVar("Content", bound=BaseModel)

@@ -44,11 +44,7 @@ class Run(LocalFolder):
 
     kind: ClassVar[str] = "run"
     written_by: ClassVar[str] = "ds.train or deepspark train"
-
-    @classmethod
-    def is_in(cls, path: Path) -> bool:
-        """Return whether a folder is a run: with a config and perhaps events."""
-        return RunPaths(path).config.is_file() or RunPaths(path).events.is_file()
+    marks: ClassVar[tuple[str, ...]] = (RunPaths(Path()).config.name, RunPaths(Path()).events.name)
 
     @property
     def config(self) -> Mapping[str, Any]:

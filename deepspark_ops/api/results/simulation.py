@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from deepspark_ops.api.results.card import Card, CardTable
+from deepspark_ops.api.results.card import Card, CardTable, number_text
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
 from deepspark_ops.api.results.result_folder import LocalFolder, read_content
 from deepspark_ops.simulation.report import SimulationReport
@@ -21,11 +21,7 @@ class Simulation(LocalFolder):
 
     kind: ClassVar[str] = f"simulation ({REPORT_FILE})"
     written_by: ClassVar[str] = "ds.simulate or deepspark simulate"
-
-    @classmethod
-    def is_in(cls, path: Path) -> bool:
-        """Return whether a folder is a simulation."""
-        return (path / REPORT_FILE).is_file()
+    marks: ClassVar[tuple[str, ...]] = (REPORT_FILE,)
 
     @property
     def report(self) -> SimulationReport:
@@ -66,7 +62,7 @@ class Simulation(LocalFolder):
             [
                 group.strategy,
                 group.workers,
-                *map(_number, (group.accuracy, group.virtual_s, group.time_to_target, group.speedup)),
+                *map(number_text, (group.accuracy, group.virtual_s, group.time_to_target, group.speedup)),
             ]
             for group in report.groups
         ]
@@ -77,7 +73,3 @@ class Simulation(LocalFolder):
             table=CardTable(columns, rows),
             warnings=[*(advice.text for advice in report.advice), *report.notes],
         )
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

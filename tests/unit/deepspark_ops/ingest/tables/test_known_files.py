@@ -182,7 +182,7 @@ def test_bad_rows_and_duplicates_of_files_that_are_not_read_are_told_all_the_sam
     assert brought_up(tmp_path, feature_columns="f") == {"x.parquet"}
     require_as_new(tmp_path, feature_columns="f")
     warnings = "".join(path.read_text() for path in (tmp_path / "out").glob("*/warnings-*.jsonl"))
-    assert '"name": "n0", "text": "has the features of train r5"' in warnings or '"name": "n0"' in warnings
+    assert '"name": "n0"' in warnings
     rejected = listed(tmp_path / "out" / "train", "rejected.jsonl").read_text()
     assert '"name": "r0"' in rejected
 
