@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from deepspark_ops.api import stages
-from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
@@ -27,6 +26,7 @@ class DeepSparkConvertOperator(ProcessStageOperator):
     config_models = (ConvertConfig,)
     required = ("net", "weights")
     stage = "convert"
+    in_python = staticmethod(stages.convert)
     takes_run = False
 
     def stage_config(self, context: Any, run: StageRun) -> ConvertConfig:
@@ -34,11 +34,6 @@ class DeepSparkConvertOperator(ProcessStageOperator):
         output = None if "output" in self.values() else RunPaths(run.run_dir).bundle
         return self.config(ConvertConfig, output=output, named_files=self.places.named_files())
 
-    def run_stage(self, config: ConvertConfig, runner: stages.Runner) -> None:
-        """Make the bundle."""
-        stages.convert(config, run=runner)
-
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+    def result(self, run: StageRun, config: ConvertConfig) -> dict[str, str]:
         """Return the bundle and the digest of the manifest."""
-        assert isinstance(config, ConvertConfig), "of stage_config"
         return {"bundle": str(config.output), "digest": file_digest(config.output / MANIFEST_NAME)}

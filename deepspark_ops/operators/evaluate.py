@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from deepspark_ops.api import stages
-from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator, SparkOnDemandOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun, require_training
+from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.run_paths import RunPaths
 
@@ -34,15 +33,11 @@ class DeepSparkEvaluateOperator(SparkOnDemandOperator):
     stage = "evaluate"
     needs_training = True
     module = "deepspark_ops.evaluate.spark_job"
+    in_python = staticmethod(stages.evaluate)
 
     def needs_spark(self, run: StageRun) -> bool:
         """Return whether the samples are scored in Spark."""
         return self.config(EvaluateConfig, run_dir=run.run_dir).is_in_spark
-
-    def run_stage(self, config: EvaluateConfig, runner: stages.Runner) -> None:
-        """Score the run."""
-        require_training(config.run_dir)
-        stages.evaluate(config, run=runner)
 
     def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> EvaluateConfig:
         """Return the evaluate config of a run; ``master`` where Spark scores."""
@@ -58,9 +53,8 @@ class DeepSparkEvaluateOperator(SparkOnDemandOperator):
             master=master,
         )
 
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+    def result(self, run: StageRun, config: EvaluateConfig) -> dict[str, str]:
         """Return the metrics file and the file's digest."""
-        assert isinstance(config, EvaluateConfig), "of stage_config"
         metrics = (config.output or RunPaths(run.run_dir).evaluation) / METRICS_NAME
         return {"metrics": str(metrics), "digest": file_digest(metrics)}
 
@@ -103,12 +97,7 @@ class DeepSparkEvaluateProductionOperator(ProcessStageOperator):
             dataset=None if "dataset" in self.values() else run.dataset,
         )
 
-    def run_stage(self, config: ScoreBundleConfig, runner: stages.Runner) -> None:
-        """Score the bundle."""
-        require_training(config.run_dir)
-        super().run_stage(config, runner)
-
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+    def result(self, run: StageRun, config: ScoreBundleConfig) -> dict[str, str]:
         """Return the metrics file and the file's digest."""
         metrics = run.run_dir / PRODUCTION_EVALUATION / METRICS_NAME
         return {"metrics": str(metrics), "digest": file_digest(metrics)}

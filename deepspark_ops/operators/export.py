@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from deepspark_ops.api import stages
-from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun, require_training
+from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.run_paths import RunPaths
 
 
@@ -27,18 +26,13 @@ class DeepSparkExportOperator(ProcessStageOperator):
     config_models = (ExportConfig,)
     stage = "export"
     needs_training = True
+    in_python = staticmethod(stages.export)
 
     def stage_config(self, context: Any, run: StageRun) -> ExportConfig:
         """Return the export config of a run."""
         return self.config(ExportConfig, run_dir=run.run_dir)
 
-    def run_stage(self, config: ExportConfig, runner: stages.Runner) -> None:
-        """Export the run."""
-        require_training(config.run_dir)
-        stages.export(config, run=runner)
-
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+    def result(self, run: StageRun, config: ExportConfig) -> dict[str, str]:
         """Return the bundle and the digest of the manifest."""
-        assert isinstance(config, ExportConfig), "of stage_config"
         bundle = config.output or RunPaths(run.run_dir).bundle
         return {"bundle": str(bundle), "digest": file_digest(bundle / MANIFEST_NAME)}

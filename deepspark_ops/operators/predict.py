@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from deepspark_ops.api import stages
-from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.operators.tasks.process_stage import SparkOnDemandOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun
@@ -31,6 +30,7 @@ class DeepSparkPredictOperator(SparkOnDemandOperator):
     required = ("bundle", "input")
     stage = "predict"
     module = "deepspark_ops.predict.spark_job"
+    in_python = staticmethod(stages.answer_inputs)
     more_templates = ("in_spark",)
 
     def __init__(self, *, in_spark: Any = False, **kwargs: Any) -> None:
@@ -47,18 +47,13 @@ class DeepSparkPredictOperator(SparkOnDemandOperator):
         """Return whether tasks of Spark answer."""
         return self.stage_config({}, run, "local[*]" if _is_true(self.in_spark) else None).needs_spark
 
-    def run_stage(self, config: PredictConfig, runner: stages.Runner) -> None:
-        """Answer every input."""
-        stages.answer_inputs(config, run=runner)
-
     def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> PredictConfig:
         """Return the predict config of a run; ``master`` where Spark answers."""
         output: Path | None = None if "output" in self.values() else run.run_dir / PREDICTIONS_NAME
         return self.config(PredictConfig, output=output, master=master, listed_files=self.places.listed_files())
 
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+    def result(self, run: StageRun, config: PredictConfig) -> dict[str, str]:
         """Return the written file."""
-        assert isinstance(config, PredictConfig), "of stage_config"
         return {"predictions": str(config.output)}
 
 

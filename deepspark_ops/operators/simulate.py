@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from caffe_import.file_access.regular_file import regular_text
-from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.train import TrainConfig
@@ -103,9 +102,8 @@ class DeepSparkSimulateTrialsOperator(TrialsArguments, ProcessStageOperator):
         """Return the simulation of a run."""
         return simulation_of(self.values(), run, self.places)
 
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+    def result(self, run: StageRun, config: SimulateConfig) -> dict[str, str]:
         """Copy the page to the path of the run's report, and return the paths."""
-        assert isinstance(config, SimulateConfig), "of stage_config"
         report = RunPaths(run.run_dir).evaluation / "report.html"
         report.parent.mkdir(parents=True, exist_ok=True)
         write_text_whole(report, regular_text(config.out / PAGE_FILE))

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -25,7 +25,14 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.provider.airflow_names import AirflowException, AirflowNotFoundException
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
+from deepspark_ops.operators.tasks.stage_run import (
+    StageRun,
+    airflow_errors,
+    ends_plainly,
+    line_logger,
+    noted_stage,
+    require_training,
+)
 from deepspark_ops.operators.tasks.task_lines import Group
 from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import JobLog, LineHandler, stage_ended
@@ -143,16 +150,27 @@ class JobArguments(StageArguments):
     """Part of an operator whose stage is a job.
 
     Attributes:
-        module: The stage's entry module, unless ``run_stage`` calls a function of ``api/stages.py``.
+        module: The stage's entry module.
+        in_python: Function of ``api/stages.py`` that runs the stage, in place of ``module`` alone.
     """
 
     module: str
+    in_python: ClassVar[Callable[..., Any] | None] = None
 
     def run_stage(self, config: Any, runner: Runner) -> None:
-        """Run the stage and wait for the end."""
-        runner(self.module, config)
+        """Run the stage and wait for the end.
 
-    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+        Raises:
+            AirflowFailException: The stage needs a training, and the run has none.
+        """
+        if self.needs_training:
+            require_training(config.run_dir)
+        if self.in_python is None:
+            runner(self.module, config)
+        else:
+            self.in_python(config, run=runner)
+
+    def result(self, run: StageRun, config: Any) -> dict[str, str]:
         """Return the task's output beside the run's paths: paths and digests of the finished stage."""
         raise NotImplementedError
 

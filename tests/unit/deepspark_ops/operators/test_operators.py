@@ -525,8 +525,10 @@ def test_the_reason_of_a_skipped_evaluation_of_production_is_a_line_of_the_log_a
 ) -> None:
     run = StageRun(locations.home / "r", None, None)
     run.run_dir.mkdir(parents=True)
-    with pytest.raises(AirflowSkipException):
-        execute(operator_of(DeepSparkEvaluateProductionOperator, dag, locations), context(dag, xcom=run.to_xcom()))
+    operator = operator_of(DeepSparkEvaluateProductionOperator, dag, locations)
+    values = context(dag, xcom=run.to_xcom())
+    with set_current_context(values), pytest.raises(AirflowSkipException):
+        execute(operator, values)
     assert "no model in production yet" in capsys.readouterr().out.splitlines()[-1]
     status = read_statuses(run.run_dir)["evaluate_production"]
     assert (status.status, status.message[:26]) == ("skipped", "no model in production yet")
@@ -637,13 +639,6 @@ def test_a_spark_stage_knows_its_master_and_where_to_listen(
 def test_a_stage_without_its_check_says_what_to_clear(locations: Places, dag: DAG) -> None:
     with pytest.raises(AirflowFailException, match=r"^run=None: .* left no result; clear it together with"):
         execute(operator_of(DeepSparkEvaluateProductionOperator, dag, locations), context(dag))
-
-
-def test_nothing_in_production_skips_its_evaluation(locations: Places, dag: DAG) -> None:
-    xcom = StageRun(locations.home / "r", None, None).to_xcom()
-    (locations.home / "r").mkdir(parents=True)
-    with pytest.raises(AirflowSkipException, match="no model in production yet"):
-        execute(operator_of(DeepSparkEvaluateProductionOperator, dag, locations), context(dag, xcom=xcom))
 
 
 def test_a_net_in_airflow_names_files_and_modules_of_the_installation_alone(
@@ -1003,14 +998,6 @@ def test_a_stage_may_say_that_it_is_not_tried_again(dag: DAG) -> None:
     with set_current_context(task_context), pytest.raises(TaskEnd) as caught:
         execute(operator, task_context)
     assert operator.retry_policy.evaluate(caught.value, 1, 4).action.value == "fail"
-
-
-def test_a_skip_stays_a_skip(locations: Places, dag: DAG) -> None:
-    operator = operator_of(DeepSparkEvaluateProductionOperator, dag, locations)
-    task_context = context(dag, xcom=StageRun(locations.home / "r", None, None).to_xcom())
-    (locations.home / "r").mkdir(parents=True)
-    with set_current_context(task_context), pytest.raises(AirflowSkipException):
-        execute(operator, task_context)
 
 
 def test_a_full_disk_may_be_tried_again() -> None:
