@@ -24,10 +24,10 @@ from deepspark_ops.operators.provider.airflow_names import TaskDeferred
 from deepspark_ops.operators.tasks.run_plan import Places, is_ingested
 from deepspark_ops.operators.tasks.run_start import stored_events
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
+from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.tasks.turn import TurnTrigger, holder_of, turn_at
-from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.run_view.stage_status import StatusFile
+from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.run_view.stage_status import StatusFile, read_statuses
 from deepspark_ops.shards.manifest import present_splits, split_digests
 from deepspark_ops.shards.verification import verify
 from deepspark_ops.stores.store_path import DataPath
@@ -147,6 +147,9 @@ class DeepSparkIngestOperator(SparkStageOperator):
         config = self.stage_config(context, run, "local")
         if is_known(config) and self._is_whole(dataset):
             self.log.info("source and config are unchanged: dataset %s is used as it is", dataset)
+            if self.stage in read_statuses(run.run_dir):  # this task has waited for its turn, or ran before
+                with noted_stage(run.run_dir, self.stage, self.log):
+                    write_text_whole(run.config_path(self.stage), config.model_dump_json(indent=2))
             return {**run.to_xcom(), **self.result(run, config)}
         output: dict[str, str | None] = super().execute(context)
         return output

@@ -576,6 +576,19 @@ def test_an_ingestion_whose_dataset_another_task_writes_gives_its_slot_back_and_
     assert values["outlet_events"][DATASET].extra["dataset"] == str(ingestion.dataset)
 
 
+def test_a_task_that_waited_for_the_dataset_of_another_task_has_the_dataset_on_its_page(
+    ingestion: Ingestion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest_module, "is_known", lambda config: True)
+    run_dir = Path(ingestion.xcom["run_dir"])
+    ingestion.try_once()
+    assert "ingest" not in read_statuses(run_dir)
+    StatusFile(run_dir, "ingest").end("waiting", "task x writes it")
+    ingestion.try_once()
+    assert read_statuses(run_dir)["ingest"].status == "finished"
+    assert json.loads((run_dir / "stages/ingest.json").read_text())["output"] == str(ingestion.dataset)
+
+
 def test_an_ingestion_that_waits_too_long_fails_with_the_holders_name(
     ingestion: Ingestion,
 ) -> None:
