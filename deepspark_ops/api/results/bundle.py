@@ -31,7 +31,7 @@ class Bundle(LocalFolder):
 
     kind: ClassVar[str] = f"bundle ({MANIFEST_NAME})"
     written_by: ClassVar[str] = "ds.export, ds.convert or deepspark export"
-    marks: ClassVar[tuple[str, ...]] = (MANIFEST_NAME,)
+    _marks: ClassVar[tuple[str, ...]] = (MANIFEST_NAME,)
 
     @property
     def manifest(self) -> BundleManifest:

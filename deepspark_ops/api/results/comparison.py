@@ -24,7 +24,7 @@ class Comparison(LocalFolder):
 
     kind: ClassVar[str] = f"comparison (evaluation/{TABLE_NAME})"
     written_by: ClassVar[str] = "ds.compare, deepspark compare or the DAG deepspark_compare"
-    marks: ClassVar[tuple[str, ...]] = (str(RunPaths(Path()).evaluation / TABLE_NAME),)
+    _marks: ClassVar[tuple[str, ...]] = (str(RunPaths(Path()).evaluation / TABLE_NAME),)
 
     @property
     def table(self) -> Table:

@@ -19,7 +19,7 @@ class Evaluation(LocalFolder):
 
     kind: ClassVar[str] = f"evaluation ({METRICS_NAME})"
     written_by: ClassVar[str] = "ds.evaluate or deepspark evaluate"
-    marks: ClassVar[tuple[str, ...]] = (METRICS_NAME,)
+    _marks: ClassVar[tuple[str, ...]] = (METRICS_NAME,)
 
     @property
     def metrics(self) -> MetricsReport:

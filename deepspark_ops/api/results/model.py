@@ -19,7 +19,7 @@ class Model(LocalFolder):
 
     kind: ClassVar[str] = "model (versions, production.json)"
     written_by: ClassVar[str] = "a promotion"
-    marks: ClassVar[tuple[str, ...]] = (ModelFolder(Path()).production.name, ModelFolder(Path()).versions.name)
+    _marks: ClassVar[tuple[str, ...]] = (ModelFolder(Path()).production.name, ModelFolder(Path()).versions.name)
 
     @property
     def name(self) -> str:

@@ -56,15 +56,13 @@ class ResultFolder(HasCard):
 
     Attributes:
         folder: The folder, absolute.
-        kind: The kind in messages.
-        written_by: Writers of the kind, in messages.
-        marks: Names below a folder; the folder is of the kind if one of the names exists.
     """
 
     folder: Path
     kind: ClassVar[str] = "result"
     written_by: ClassVar[str] = "a stage"
-    marks: ClassVar[tuple[str, ...]] = ()
+    _marks: ClassVar[tuple[str, ...]] = ()
+    """Names below a folder; the folder is of the kind if one of the names exists."""
 
     def __init__(self, folder: StrPath | StorePath) -> None:
         """Refer to a folder, without a read.
@@ -91,7 +89,7 @@ class ResultFolder(HasCard):
     @classmethod
     def is_at(cls, path: DataPath) -> bool:
         """Return whether a folder is of this kind, by the names of the files."""
-        return any((path / mark).exists() for mark in cls.marks)
+        return any((path / mark).exists() for mark in cls._marks)
 
 
 class LocalFolder(ResultFolder):

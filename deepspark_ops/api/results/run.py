@@ -44,7 +44,7 @@ class Run(LocalFolder):
 
     kind: ClassVar[str] = "run"
     written_by: ClassVar[str] = "ds.train or deepspark train"
-    marks: ClassVar[tuple[str, ...]] = (RunPaths(Path()).config.name, RunPaths(Path()).events.name)
+    _marks: ClassVar[tuple[str, ...]] = (RunPaths(Path()).config.name, RunPaths(Path()).events.name)
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ class Simulation(LocalFolder):
 
     kind: ClassVar[str] = f"simulation ({REPORT_FILE})"
     written_by: ClassVar[str] = "ds.simulate or deepspark simulate"
-    marks: ClassVar[tuple[str, ...]] = (REPORT_FILE,)
+    _marks: ClassVar[tuple[str, ...]] = (REPORT_FILE,)
 
     @property
     def report(self) -> SimulationReport:

@@ -155,7 +155,8 @@ def _numbers_in_text(
     texts = [column.name for column in columns_of(schema) if column.kind == "text"]
     if texts and name == "csv":
         shown = (F.substring(_column(text), 1, _NUMBER_LENGTH).alias(text) for text in texts)
-        return count_numbers(frame.select(*shown).limit(_FEW_ROWS).toArrow())
+        whole_lines = frame.where(_column(CORRUPT).isNull())
+        return count_numbers(whole_lines.select(*shown).limit(_FEW_ROWS).toArrow())
     counts = json_numbers(records)
     return {text: counts[text] for text in texts if text in counts}
 
@@ -205,6 +206,8 @@ def _frame(session: SparkSession, source: DataPath, name: SourceFormat) -> DataF
         return _avro_frame(session, source)
     if name == "csv":
         first = next(data_files(source))
+        # With pruning, Spark notes no line of another length if a column of the table is not used.
+        session.conf.set("spark.sql.csv.parser.columnPruning.enabled", "false")
         reader = session.read.option("header", True).option("sep", separator(first))
         inferred = reader.option("inferSchema", True).csv(path)
         # Once more with the column of lines that do not fit: a line is refused by name, not read as nothing.

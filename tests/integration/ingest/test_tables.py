@@ -106,6 +106,11 @@ def test_lines_that_are_no_rows_are_named(context, tmp_path):
     assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (40, 2)
     lines = listed(tmp_path / "out" / "train", "rejected.jsonl").read_text().splitlines()
     assert [json.loads(line)["reason"] for line in lines] == ["the line is no record of the table"] * 2
+    rows = "".join(f"{i}.5;note;{i % 2}\n" for i in range(6))  # with a column that is not used
+    (tmp_path / "few.csv").write_text(f"x;text;label\nbroken\n{rows}7.5;a;0;9\n")
+    manifests = ingest(context, tmp_path / "f", source=tmp_path / "few.csv", test_fraction=0, max_rejected_fraction=0.5)
+    assert [column.name for column in manifests["train"].table.features] == ["x"]
+    assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (6, 2)
     (tmp_path / "t.jsonl").write_text("{ broken\n" + "".join(f'{{"x": {i}, "y": {i % 2}}}\n' for i in range(20)))
     manifests = ingest(context, tmp_path / "j", source=tmp_path / "t.jsonl", test_fraction=0, max_rejected_fraction=0.1)
     assert (manifests["train"].n_samples, manifests["train"].n_rejected) == (20, 1)
