@@ -52,6 +52,7 @@ class DeepSparkApproveOperator(ApprovalOperator):
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
         store_conn_id: str | None = None,
+        dag_model: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """Take the arguments.
@@ -80,6 +81,9 @@ class DeepSparkApproveOperator(ApprovalOperator):
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
             store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
                 google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
+            dag_model: ``model`` and ``models`` as the DAG's author chose them. A run that names another model may
+                change what a person who may trigger the DAG may change by the pages: a model of the same folder that no
+                other DAG made. Without it a run may name any model.
         """
 
 class DeepSparkCheckOperator(BaseOperator):
@@ -219,6 +223,7 @@ class DeepSparkCheckOperator(BaseOperator):
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
         store_conn_id: str | None = None,
+        dag_model: Mapping[str, Any] | None = None,
         warm_start: bool = False,
         dataset_asset: Asset | None = None,
         **kwargs: Any,
@@ -415,6 +420,9 @@ class DeepSparkCheckOperator(BaseOperator):
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
             store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
                 google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
+            dag_model: ``model`` and ``models`` as the DAG's author chose them. A run that names another model may
+                change what a person who may trigger the DAG may change by the pages: a model of the same folder that no
+                other DAG made. Without it a run may name any model.
             warm_start: Whether training starts from the model in production, ``model`` in the folder ``models``.
             dataset_asset: The Asset whose events trigger a DAG that retrains. The run is skipped if the events are of
                 another source or of data that a candidate was judged on already, and if the timetable's time has
@@ -550,6 +558,7 @@ class DeepSparkDecideOperator(BaseOperator):
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
         store_conn_id: str | None = None,
+        dag_model: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """Take the arguments.
@@ -574,6 +583,9 @@ class DeepSparkDecideOperator(BaseOperator):
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
             store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
                 google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
+            dag_model: ``model`` and ``models`` as the DAG's author chose them. A run that names another model may
+                change what a person who may trigger the DAG may change by the pages: a model of the same folder that no
+                other DAG made. Without it a run may name any model.
         """
 
 class DeepSparkEvaluateOperator(SparkSubmitOperator):
@@ -1083,6 +1095,7 @@ class DeepSparkPromoteOperator(BaseOperator):
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
         store_conn_id: str | None = None,
+        dag_model: Mapping[str, Any] | None = None,
         model_asset: Asset | None = None,
         **kwargs: Any,
     ) -> None:
@@ -1112,6 +1125,9 @@ class DeepSparkPromoteOperator(BaseOperator):
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
             store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
                 google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
+            dag_model: ``model`` and ``models`` as the DAG's author chose them. A run that names another model may
+                change what a person who may trigger the DAG may change by the pages: a model of the same folder that no
+                other DAG made. Without it a run may name any model.
             model_asset: A new model in production is announced as an event of it.
         """
 

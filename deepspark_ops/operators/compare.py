@@ -32,7 +32,7 @@ from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.provider.airflow_names import AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.simulate import simulates, simulation_of
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.operators.tasks.trial_run import ComparisonArguments, TrialRun, TrialsArguments
+from deepspark_ops.operators.tasks.trial_run import ComparisonArguments, TrialArguments, TrialRun, TrialsArguments
 from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
@@ -175,17 +175,11 @@ class DeepSparkIngestOnceOperator(TrialsArguments, DeepSparkIngestOperator):
         return [] if simulates(self.values(), self.places) else list(self.trials)
 
 
-class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
+class DeepSparkTrainTrialOperator(TrialArguments, DeepSparkTrainOperator):
     """Train a trial; ``trial`` is an entry of the output of ``DeepSparkCheckTrialsOperator``."""
 
     not_arguments = frozenset({"dataset"})
-    takes_run = False
-
-    def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
-        """Keep the trial."""
-        super().__init__(**kwargs)
-        self.trial = trial
-        self.least_accuracies = ""
+    least_accuracies = ""
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
@@ -210,24 +204,9 @@ class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
         values = form_values(TrialRun(**self.trial).values, super().values())
         return {**values, "stop_below": self.least_accuracies} if self.least_accuracies else values
 
-    def run_dir(self, context: Any) -> Path:
-        """Return the trial's folder."""
-        return TrialRun(**self.trial).stage_run().run_dir
 
-    def stage_run(self, context: Any) -> StageRun:
-        """Return the trial's paths."""
-        return TrialRun(**self.trial).stage_run()
-
-
-class DeepSparkEvaluateTrialOperator(DeepSparkEvaluateOperator):
+class DeepSparkEvaluateTrialOperator(TrialArguments, DeepSparkEvaluateOperator):
     """Score a trial; ``trial`` is an entry of the output of ``DeepSparkCheckTrialsOperator``."""
-
-    takes_run = False
-
-    def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
-        """Keep the trial."""
-        super().__init__(**kwargs)
-        self.trial = trial
 
     def stage_run(self, context: Any) -> StageRun:
         """Return the trial's paths.
@@ -235,7 +214,7 @@ class DeepSparkEvaluateTrialOperator(DeepSparkEvaluateOperator):
         Raises:
             AirflowFailException: Its training failed.
         """
-        run = TrialRun(**self.trial).stage_run()
+        run = super().stage_run(context)
         if member := read_member(run.run_dir):
             self.trial = {**self.trial, "name": member.name}  # the search has chosen the values since check
         trained = read_statuses(run.run_dir).get(TRAIN)

@@ -426,9 +426,16 @@ def _with_signature(cls: type[StageArguments]) -> Callable[..., None]:
         else:
             class_init(self, **kwargs)
 
-    declared = [*inspect.signature(class_init).parameters.values()] if class_init is not None else []
+    # Airflow looks at the constructors of its own operators alone, not at those of our parts of operators.
+    parts = [base for base in cls.__mro__[1:] if issubclass(base, StageArguments) and not hasattr(base, "execute")]
+    inits = [*(vars(base)["__init__"] for base in reversed(parts)), *([] if class_init is None else [class_init])]
+    declared = [parameter for init in inits for parameter in inspect.signature(init).parameters.values()]
     common = {name: parameter for name, parameter in _COMMON_PARAMETERS.items() if name != "run" or cls.takes_run}
-    named = {parameter.name: parameter for parameter in declared if parameter.kind is parameter.KEYWORD_ONLY}
+    named = {
+        parameter.name: parameter
+        for parameter in declared
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in _COMMON_PARAMETERS
+    }
     kinds = inspect.Parameter
     receiver, more = kinds("self", kinds.POSITIONAL_OR_KEYWORD), kinds("kwargs", kinds.VAR_KEYWORD, annotation=Any)
     # Otherwise Airflow would report a missing argument before our report of the misspelt argument.

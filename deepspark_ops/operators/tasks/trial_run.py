@@ -67,6 +67,25 @@ class ComparisonArguments(StageArguments):
         return self.places.run_folder(context["dag_run"].dag_id, context["dag_run"].run_id)
 
 
+class TrialArguments(StageArguments):
+    """Part of an operator of a trial, whose folder is the trial's."""
+
+    takes_run = False
+
+    def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
+        """Keep the trial, an entry of the output of ``DeepSparkCheckTrialsOperator``."""
+        super().__init__(**kwargs)
+        self.trial = trial
+
+    def run_dir(self, context: Any) -> Path:
+        """Return the trial's folder."""
+        return Path(self.trial["run_dir"])
+
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the trial's paths."""
+        return TrialRun(**self.trial).stage_run()
+
+
 class TrialsArguments(ComparisonArguments):
     """Part of an operator that takes the trials of a comparison, the output of ``DeepSparkCheckTrialsOperator``."""
 

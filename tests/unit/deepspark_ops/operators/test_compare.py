@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.execution_time.task_runner import set_current_context
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.compare import CompareConfig
@@ -27,9 +28,10 @@ from deepspark_ops.operators.dags import deepspark_compare
 from deepspark_ops.operators.form import config_from_params, form_params
 from deepspark_ops.operators.provider.airflow_names import AirflowException, AirflowFailException
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_run import TaskEnd
 from deepspark_ops.run_label.label import read_label
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.run_view.stage_status import StatusFile
+from deepspark_ops.run_view.stage_status import StatusFile, read_statuses
 from deepspark_ops.trials.plan import read_plan
 from tests.e2e.small_example import SmallExample
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
@@ -282,3 +284,20 @@ def test_a_search_gives_a_trial_its_values_and_least_accuracies_when_it_begins(
     assert all(0.001 <= rate <= 0.1 for rate in rates)
     assert [config.stop_below for config in configs] == ["", "0.5@10"]
     assert read_label(Path(trials[1]["run_dir"])).name == f"searched: 2: base_lr {rates[1]:g}"
+
+
+@pytest.mark.parametrize("kind", [DeepSparkTrainTrialOperator, DeepSparkEvaluateTrialOperator])
+def test_a_trial_that_fails_before_its_stage_notes_the_failure_in_its_own_folder(
+    locations: Places, dag: DAG, kind: Any
+) -> None:
+    """A failure of the evaluation made the folder of a run that was none, ``run__evaluate_0``."""
+    folder = locations.run_folder("deepspark_compare", "run__trial_01")
+    folder.mkdir(parents=True)
+    trial = {"name": "easgd", "run_dir": str(folder), "dataset": None, "values": {}}
+    task = operator_of(kind, dag, locations, trial=trial)
+    values = context(dag, locations)
+    values["ti"] = SimpleNamespace(task=task, task_id=task.task_id, map_index=0)
+    with set_current_context(values), pytest.raises((TaskEnd, AirflowException)):
+        execute(task, values)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert read_statuses(folder)[task.stage].status == "failed"
