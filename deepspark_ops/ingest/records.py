@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,21 @@ class RecordReader(Protocol):
     def opened(self) -> AbstractContextManager[ReadRecord]:
         """Open the files for the length of a ``with`` block."""
         ...
+
+
+@dataclass(frozen=True)
+class LocatedRecords:
+    """The records of a reader by their locations in files, see ``RecordReader``.
+
+    Attributes:
+        locations: (n,) or (n, k) int64, the location of each record.
+    """
+
+    locations: Positions
+
+    def subset(self, positions: Positions) -> Self:
+        """See ``RecordReader``."""
+        return replace(self, locations=self.locations[positions])
 
 
 @dataclass(frozen=True)

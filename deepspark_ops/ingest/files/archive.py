@@ -230,11 +230,11 @@ def open_archive(path: Path, work: Path) -> Archive:
         if file.read(4) in ZIP_MARKS:
             missing = (0, 0, NO_MEMBER, 0)
             return Archive(
-                path, zip_members(path), missing, lambda at: ZipReader(path, at, current_limits().member_mib)
+                path, zip_members(path), missing, lambda at: ZipReader(at, path, current_limits().member_mib)
             )
     tar = decompressed(path, work)
     with local_copy(tar) as local, open_regular(local) as file:
-        return Archive(path, _tar_spans(file, path), (0, 0, -1), lambda at: SpanReader((tar,), at, NO_SUCH_MEMBER))
+        return Archive(path, _tar_spans(file, path), (0, 0, -1), lambda at: SpanReader(at, (tar,), NO_SUCH_MEMBER))
 
 
 def _tar_spans(file: BinaryIO, path: Path) -> dict[str, tuple[int, int, int]]:

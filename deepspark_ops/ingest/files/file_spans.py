@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from caffe_import.file_access.regular_file import open_regular
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
+from deepspark_ops.ingest.records import LocatedRecords, ReadRecord, RecordError
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath
 
@@ -29,22 +29,17 @@ def opened_files(files: Sequence[DataPath]) -> Iterator[Callable[[int, int, int]
 
 
 @dataclass(frozen=True)
-class SpanReader:
+class SpanReader(LocatedRecords):
     """Reads spans of files by number.
 
     Attributes:
         files: The files.
-        spans: (n, 3) int64: number of the file, offset, bytes; -1 bytes mark a missing record.
+        locations: (n, 3): number of the file, offset, bytes; -1 bytes mark a missing record.
         missing: Reason for the rejection of a missing record.
     """
 
     files: tuple[DataPath, ...]
-    spans: Positions
     missing: str
-
-    def subset(self, positions: Positions) -> SpanReader:
-        """See ``RecordReader``."""
-        return replace(self, spans=self.spans[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -52,7 +47,7 @@ class SpanReader:
         with opened_files(self.files) as read_span:
 
             def read(index: int) -> bytes:
-                number, offset, n_bytes = self.spans[index].tolist()
+                number, offset, n_bytes = self.locations[index].tolist()
                 if n_bytes < 0:
                     raise RecordError(self.missing)
                 return read_span(number, offset, n_bytes)

@@ -16,7 +16,7 @@ from typing import IO
 
 from caffe_import.file_access.regular_file import open_regular, regular_path
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
+from deepspark_ops.ingest.records import LocatedRecords, ReadRecord, RecordError
 from deepspark_ops.stores.staging import local_copy
 
 ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
@@ -37,23 +37,18 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True)
-class ZipReader:
+class ZipReader(LocatedRecords):
     """Reads members by number.
 
     Attributes:
         path: The zip.
-        locations: (n, 4) int64: offset of the member's header, bytes packed, method, CRC-32. ``NO_MEMBER`` and others
+        locations: (n, 4): offset of the member's header, bytes packed, method, CRC-32. ``NO_MEMBER`` and others
             in the place of the method mark members that cannot be read.
         member_mib: Most MiB of a member when it is unpacked.
     """
 
     path: Path
-    locations: Positions
     member_mib: int
-
-    def subset(self, positions: Positions) -> ZipReader:
-        """See ``RecordReader``."""
-        return ZipReader(self.path, self.locations[positions], self.member_mib)
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:

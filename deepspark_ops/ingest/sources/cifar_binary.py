@@ -22,7 +22,7 @@ from caffe_import.files.datum import Image
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.image_files import digest_of_files
-from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex, rows_of_files
+from deepspark_ops.ingest.records import LocatedRecords, ReadRecord, SourceIndex, rows_of_files
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath
@@ -37,16 +37,11 @@ _LABEL_NAMES: Mapping[CifarLabels, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class CifarReader:
-    """Reads records of several files with ``label_bytes`` before each image; ``rows`` as of ``rows_of_files``."""
+class CifarReader(LocatedRecords):
+    """Reads records of files with ``label_bytes`` before each image; ``locations`` as of ``rows_of_files``."""
 
     files: tuple[DataPath, ...]
     label_bytes: int
-    rows: Positions
-
-    def subset(self, positions: Positions) -> CifarReader:
-        """See ``RecordReader``."""
-        return CifarReader(self.files, self.label_bytes, self.rows[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -55,7 +50,7 @@ class CifarReader:
             maps = [_rows(stack.enter_context(local_copy(path)), self.label_bytes) for path in self.files]
 
             def read(index: int) -> Image:
-                number, row = self.rows[index].tolist()
+                number, row = self.locations[index].tolist()
                 return np.ascontiguousarray(maps[number][row, self.label_bytes :].reshape(_SHAPE)[::-1])
 
             yield read
@@ -91,7 +86,7 @@ def index_cifar(config: IngestConfig, source: DataPath, _work: DataPath) -> Sour
     return SourceIndex(
         labels=np.concatenate(labels),
         names=names,
-        reader=CifarReader(files, label_bytes, rows),
+        reader=CifarReader(rows, files, label_bytes),
         class_names=_class_names(folder, which),
     )
 

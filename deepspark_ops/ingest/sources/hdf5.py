@@ -22,7 +22,7 @@ from caffe_import.files.hdf5_file import data_set, open_hdf5
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.image_files import digest_of_files, file_stamp
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex, rows_of_files
+from deepspark_ops.ingest.records import LocatedRecords, ReadRecord, RecordError, SourceIndex, rows_of_files
 from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath, StorePath, joined
@@ -38,24 +38,19 @@ _CACHE_BYTES = 2**26
 
 
 @dataclass(frozen=True)
-class Hdf5Reader:
+class Hdf5Reader(LocatedRecords):
     """Reads rows of one dataset of several files by number.
 
     Attributes:
         files: All have the dataset.
         column: Name of the dataset.
         shape: (C, H, W) of a row.
-        rows: (n, 2) int64, as of ``rows_of_files``.
+        locations: (n, 2), as of ``rows_of_files``.
     """
 
     files: tuple[DataPath, ...]
     column: str
     shape: tuple[int, int, int]
-    rows: Positions
-
-    def subset(self, positions: Positions) -> Hdf5Reader:
-        """See ``RecordReader``."""
-        return Hdf5Reader(self.files, self.column, self.shape, self.rows[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -65,7 +60,7 @@ class Hdf5Reader:
             yield lambda index: self._read(handles, stack, index)
 
     def _read(self, handles: dict[int, Any], stack: ExitStack, index: int) -> Image:
-        number, row = self.rows[index].tolist()
+        number, row = self.locations[index].tolist()
         try:
             if number not in handles:
                 local = stack.enter_context(local_copy(self.files[number]))
@@ -121,7 +116,7 @@ def index_hdf5(config: IngestConfig, source: DataPath, _work: DataPath, *, with_
     return SourceIndex(
         labels=np.concatenate(labels),
         names=names,
-        reader=Hdf5Reader(files, columns[0], _image_shape(source, columns[0], shapes[0]), file_rows),
+        reader=Hdf5Reader(file_rows, files, columns[0], _image_shape(source, columns[0], shapes[0])),
     )
 
 

@@ -20,7 +20,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed, read_start
 from deepspark_ops.ingest.files.image_files import digest_of_files
-from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
+from deepspark_ops.ingest.records import LocatedRecords, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath
@@ -30,24 +30,19 @@ _MAX_AXES = 4
 
 
 @dataclass(frozen=True)
-class IdxReader:
-    """Reads images of a decompressed IDX file by number; gray images get one channel."""
+class IdxReader(LocatedRecords):
+    """Reads images of a decompressed IDX file by number; gray images get one channel. ``locations``: (n,) numbers."""
 
     path: DataPath
     header_bytes: int
     shape: tuple[int, int, int]
-    positions: Positions
-
-    def subset(self, positions: Positions) -> IdxReader:
-        """See ``RecordReader``."""
-        return IdxReader(self.path, self.header_bytes, self.shape, self.positions[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
         with local_copy(self.path) as path:
             values = np.memmap(regular_path(path), np.uint8, "r", offset=self.header_bytes).reshape(-1, *self.shape)
-            yield lambda index: np.array(values[self.positions[index]])
+            yield lambda index: np.array(values[self.locations[index]])
 
 
 def is_idx(path: DataPath) -> bool:
@@ -81,7 +76,7 @@ def index_idx(config: IngestConfig, source: DataPath, work: DataPath, *, with_la
     return SourceIndex(
         labels=label_values,
         names=[str(i) for i in range(axes[0])],
-        reader=IdxReader(images, header_bytes, shape, np.arange(axes[0])),
+        reader=IdxReader(np.arange(axes[0]), images, header_bytes, shape),
     )
 
 

@@ -39,7 +39,7 @@ from deepspark_ops.ingest.files.hadoop_files import (
 from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.files.java_objects import MAGIC as JAVA_MAGIC
 from deepspark_ops.ingest.files.java_objects import parse_java_object
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
+from deepspark_ops.ingest.records import LocatedRecords, ReadRecord, RecordError, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.stores.store_path import DataPath, paths_in
 
@@ -50,26 +50,20 @@ _NUMBER_KEYS = {"IntWritable": ">i", "LongWritable": ">q", "VIntWritable": ">b"}
 
 
 @dataclass(frozen=True)
-class SequenceReader:
+class SequenceReader(LocatedRecords):
     """Reads values by number.
 
     Attributes:
         files: The SequenceFiles.
         headers: One per file.
         layout: Layout of a value.
-        locations: (n, 4) int64: number of the file, offset, size, index in the block or -1.
-        shapes: (n, 3) int64: channels, height and width of raw planes; zeros for values with a shape inside.
+        locations: (n, 7): number of the file, offset, size, index in the block or -1; channels, height and width of raw
+            planes, zeros for values with a shape inside.
     """
 
     files: tuple[DataPath, ...]
     headers: tuple[SequenceHeader, ...]
     layout: Layout
-    locations: Positions
-    shapes: Positions
-
-    def subset(self, positions: Positions) -> SequenceReader:
-        """See ``RecordReader``."""
-        return SequenceReader(self.files, self.headers, self.layout, self.locations[positions], self.shapes[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -78,14 +72,14 @@ class SequenceReader:
             blocks: dict[tuple[int, int], list[bytes]] = {}
 
             def read(index: int) -> Image | bytes:
-                number, offset, size, block_index = self.locations[index].tolist()
+                number, offset, size, block_index, *shape = self.locations[index].tolist()
                 if (number, offset) not in blocks:
                     while len(blocks) >= _CACHED_BLOCKS:
                         del blocks[next(iter(blocks))]
                     content = read_span(number, offset, size)
                     blocks[number, offset] = values_at(content, self.headers[number], is_block=block_index >= 0)
                 value = blocks[number, offset][max(block_index, 0)]
-                return _record(value, self.layout, tuple(self.shapes[index].tolist()))
+                return _record(value, self.layout, tuple(shape))
 
             yield read
 
@@ -142,11 +136,10 @@ def index_sequence_file(
             [entry.content for entry in good],
         ),
         reader=SequenceReader(
+            np.array([(*entry.location, *entry.shape) for entry in good], np.int64),
             files,
             headers,
             layout,
-            np.array([entry.location for entry in good], np.int64),
-            np.array([entry.shape for entry in good], np.int64),
         ),
         rejected=tuple(bad),
     )

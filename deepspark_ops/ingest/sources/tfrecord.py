@@ -27,7 +27,7 @@ from deepspark_ops.ingest.files.example_message import Value, kind_of, parse_exa
 from deepspark_ops.ingest.files.file_spans import opened_files
 from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import (
-    Positions,
+    LocatedRecords,
     ReadRecord,
     RecordError,
     Rejection,
@@ -56,22 +56,17 @@ _SIZES = (
 
 
 @dataclass(frozen=True)
-class TfrecordReader:
+class TfrecordReader(LocatedRecords):
     """Reads the images of records by number.
 
     Attributes:
         files: Decompressed files.
         column: Feature that holds the image.
-        locations: (n, 3) int64: number of the file, offset and length of the record in bytes.
+        locations: (n, 3): number of the file, offset and length of the record in bytes.
     """
 
     files: tuple[DataPath, ...]
     column: str
-    locations: Positions
-
-    def subset(self, positions: Positions) -> TfrecordReader:
-        """See ``RecordReader``."""
-        return TfrecordReader(self.files, self.column, self.locations[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -171,7 +166,7 @@ def _index(rows: Sequence[_Row], files: tuple[DataPath, ...], columns: _Columns)
     return SourceIndex(
         labels=np.array(labels, np.int64),
         names=[row.name for row in good],
-        reader=TfrecordReader(files, columns[0], np.array([row.location for row in good], np.int64)),
+        reader=TfrecordReader(np.array([row.location for row in good], np.int64), files, columns[0]),
         decode_color=True,  # as an image list
         rejected=tuple(bad),
         class_names=classes,

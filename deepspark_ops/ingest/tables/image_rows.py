@@ -150,7 +150,7 @@ def index_images(
         offsets = np.concatenate([np.cumsum([0, *part.sizes])[:-1] for part in parts]).astype(np.int64)
         spans = np.stack([np.repeat(np.arange(len(parts)), counts), offsets, np.where(sizes, sizes, -1)], axis=1)
         files = tuple(folder / part.file for part in parts)
-        reader = SpanReader(files, spans, "the row has no image").subset(rows)
+        reader = SpanReader(spans, files, "the row has no image").subset(rows)
     else:
         listed = tuple(paths[row] for row in rows.tolist())
         reader = listed_reader(root, listed, named_by=f"the table {source}")
