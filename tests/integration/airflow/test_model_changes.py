@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from deepspark_ops.config.promote import PromoteConfig
-from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import read_pointer
-from tests.integration.airflow.asking_person import let_ask
+from tests.integration.airflow.asking_person import SITE, asking_client, send_form, text_of, token_of
 from tests.processes import wait_until
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.airflow
 
 RETRAIN, OTHER = "deepspark_retrain", "secret_dag"
 LABELS = [0, 1] * 20
-SITE = "http://testserver"
+PAGE = "/models/digits"
 
 
 class Team:
@@ -78,36 +77,19 @@ def team(tmp_path: Path) -> Team:
 
 @pytest.fixture
 def client(team: Team) -> Iterator[Any]:
-    from fastapi.testclient import TestClient
+    from deepspark_ops.operators.pages.app import get_user
 
-    from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.lists.runs import RunsPage
-
-    locations = Places(team.home, team.home)
-    app = pages.build_app(locations, runs=RunsPage(locations, lambda dags: [], lambda: {RETRAIN, OTHER}))
-    let_ask(
-        app, lambda: team.name, readable=lambda: team.readable, may_trigger=lambda dags: set(dags) <= team.triggers,
+    with asking_client(
+        team.home, dags={RETRAIN, OTHER}, follow_redirects=False, name=lambda: team.name,
+        readable=lambda: team.readable, may_trigger=lambda dags: set(dags) <= team.triggers,
         audit=lambda *entry: team.audit.append(entry), reads_runs=False,
-    )  # fmt: skip
-    with TestClient(app, follow_redirects=False) as test_client:
-        test_client.get_user = pages.get_user
+    ) as test_client:  # fmt: skip
+        test_client.get_user = get_user
         yield test_client
 
 
-def token_of(client: Any) -> str:
-    token = re.search(r'name="token" value="([^"]+)"', client.get("/models/digits").text)
-    assert token is not None
-    return token[1]
-
-
 def send(client: Any, action: str, *, headers: dict[str, str] | None = None, query: str = "", **fields: Any) -> Any:
-    """Send a form as a browser does from a page of ours."""
-    fields = {"token": token_of(client), **fields}
-    return client.post(f"/models/digits/{action}{query}", data=fields, headers={"Origin": SITE, **(headers or {})})
-
-
-def text_of(answer: Any) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
+    return send_form(client, PAGE, f"{PAGE}/{action}{query}", headers, **fields)
 
 
 def test_a_rollback_by_the_form_is_kept_in_history_and_audit_log(client: Any, team: Team) -> None:
@@ -120,8 +102,8 @@ def test_a_rollback_by_the_form_is_kept_in_history_and_audit_log(client: Any, te
     ((event, dag, user, extra),) = team.audit
     assert (event, dag, user) == ("deepspark.rollback", RETRAIN, "anna")
     assert (extra["model"], extra["result"]["version"], extra["result"]["previous"]) == ("digits", "v1", "v2")
-    assert "v1 is in production: rolled back by anna" in text_of(client.get("/models/digits?done=3"))
-    assert "rolled back by" not in text_of(client.get("/models/digits"))
+    assert "v1 is in production: rolled back by anna" in text_of(client.get("/models/digits?done=3").text)
+    assert "rolled back by" not in text_of(client.get("/models/digits").text)
 
 
 def test_mlflow_is_told_of_a_rollback_and_the_person_does_not_wait_for_it(
@@ -169,30 +151,30 @@ def old_token(client: Any, team: Team) -> dict[str, Any]:
 
 
 def longer_lived_token(client: Any, team: Team) -> dict[str, Any]:
-    until, signature = token_of(client).split(".")
+    until, signature = token_of(client, PAGE).split(".")
     return {"token": f"{int(until) + 1}.{signature}"}
 
 
 def no_right(client: Any, team: Team) -> dict[str, Any]:
-    token = token_of(client)
+    token = token_of(client, PAGE)
     team.triggers = set()
     return {"token": token}
 
 
 def no_sight(client: Any, team: Team) -> dict[str, Any]:
-    token = token_of(client)
+    token = token_of(client, PAGE)
     team.readable = {OTHER}
     return {"token": token}
 
 
 def no_login(client: Any, team: Team) -> dict[str, Any]:
-    token = token_of(client)
+    token = token_of(client, PAGE)
     del client.app.dependency_overrides[client.get_user]
     return {"token": token}
 
 
 def from_elsewhere(**headers: str) -> Any:
-    return lambda client, team: {"token": token_of(client), "headers": headers}
+    return lambda client, team: {"token": token_of(client, PAGE), "headers": headers}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +207,7 @@ def test_whoever_may_not_change_a_model_changes_nothing(client: Any, team: Team,
 
 @pytest.mark.parametrize("action", ["rollback", "promote", "verify"])
 def test_nothing_is_changed_by_an_address_alone(client: Any, team: Team, action: str) -> None:
-    query = f"?to=v1&what=v1&force=true&reason=r&token={token_of(client)}"
+    query = f"?to=v1&what=v1&force=true&reason=r&token={token_of(client, PAGE)}"
     assert client.get(f"/models/digits/{action}{query}").status_code == 405
     assert (team.production(), team.audit) == ("v2", [])
 
@@ -328,7 +310,7 @@ def test_runs_of_dags_that_one_may_not_trigger_are_not_theirs_to_promote(client:
 def test_verification_reads_every_file_and_names_damage(client: Any, team: Team) -> None:
     answer = send(client, "verify")
     assert answer.status_code == 200
-    assert "2 versions, 6 files," in text_of(answer)
+    assert "2 versions, 6 files," in text_of(answer.text)
     assert [entry[0] for entry in team.audit] == ["deepspark.verify"]
     (team.model.bundle("v1") / "weights.caffemodel").write_bytes(b"other")
     answer = send(client, "verify", query="?format=json")

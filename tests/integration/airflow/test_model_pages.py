@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from deepspark_ops.export.manifest import Origin
-from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.journal import HistoryEntry, append_entry
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import Production, write_pointer
 from deepspark_ops.registry.versions import Figures, VersionRecord, write_record
-from tests.integration.airflow.asking_person import let_ask
+from tests.integration.airflow.asking_person import asking_client
 
 pytestmark = pytest.mark.airflow
 
@@ -73,21 +72,14 @@ def write_model(home: Path, name: str, dag: str | None, *, has_dataset: bool = T
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Any]:
     """A person who may read ``deepspark_retrain``, of two DAGs that are ours."""
-    from fastapi.testclient import TestClient
-
-    from deepspark_ops.operators.pages import app as pages
     from deepspark_ops.operators.pages.access.person import readable_dags
-    from deepspark_ops.operators.pages.lists.runs import RunsPage
 
     write_model(tmp_path, "digits", "deepspark_retrain")
     write_model(tmp_path, "hidden", "secret_dag")
     write_model(tmp_path, "by-hand", None)
-    locations = Places(tmp_path, tmp_path)
-    runs = RunsPage(locations, lambda dags: [], lambda: {"deepspark_retrain", "secret_dag"})
-    app = pages.build_app(locations, runs=runs)
-    let_ask(app, lambda: "anna", readable=lambda: {"deepspark_retrain"}, reads_runs=False)
-    with TestClient(app) as test_client:
-        test_client.home, test_client.app, test_client.rights = tmp_path, app, readable_dags
+    person: dict[str, Any] = {"name": lambda: "anna", "readable": lambda: {"deepspark_retrain"}, "reads_runs": False}
+    with asking_client(tmp_path, dags={"deepspark_retrain", "secret_dag"}, **person) as test_client:
+        test_client.rights = readable_dags
         yield test_client
 
 

@@ -20,7 +20,7 @@ from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_view.stage_status import StatusFile, note_failure
 from deepspark_ops.run_view.state import AirflowRun, TaskState
-from tests.integration.airflow.asking_person import let_ask
+from tests.integration.airflow.asking_person import asking_client, let_ask
 from tests.paths import ROOT
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, started
 
@@ -102,16 +102,9 @@ def test_the_plugins_folder_registers_what_no_installed_package_does(
 @pytest.fixture
 def client(page: ModuleType, tmp_path: Path) -> Iterator[Any]:
     """A reader who may read the DAG, and a run that trains; Airflow is what ``RUNS`` says."""
-    from fastapi.testclient import TestClient
-
-    from deepspark_ops.operators.pages.run.training import TrainingPage
-
     folder = tmp_path / "runs" / "deepspark_train" / "manual__2026-01-31T04-05-06.789_00-00"
     folder.mkdir(parents=True)
-    locations = Places(tmp_path, tmp_path)
-    app = page.build_app(locations, TrainingPage(locations, lambda dag, run: RUNS.get(run), clock=lambda: 1050.0))
-    let_ask(app)
-    with TestClient(app) as test_client:
+    with asking_client(tmp_path, airflow=lambda dag, run: RUNS.get(run)) as test_client:
         test_client.folder = folder
         yield test_client
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import StatusFile
+from tests.integration.airflow.asking_person import text_of
 from tests.reference.evaluations import evaluation, of_task, write_evaluation
 
 pytestmark = pytest.mark.airflow
@@ -45,10 +45,6 @@ def write_of_task(home: Path, task: TaskName) -> None:
         RunPaths(folder).decided.write_text(json.dumps({**decided, "started": "started by ada <b>"}))
 
 
-def words(page: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
-
-
 @pytest.mark.parametrize("task", TASK_NAMES)
 def test_every_page_about_runs_shows_what_a_task_is_judged_by(client: Any, task: TaskName) -> None:
     write_of_task(client.home, task)
@@ -58,7 +54,7 @@ def test_every_page_about_runs_shows_what_a_task_is_judged_by(client: Any, task:
     addresses = ["/runs", compare, *(f"/runs/deepspark_train/{run}/training" for run in RUNS)]
     pages = {address: client.get(address) for address in addresses}
     assert {address: page.status_code for address, page in pages.items()} == dict.fromkeys(addresses, 200)
-    shown = {address: words(page.text) for address, page in pages.items()}
+    shown = {address: text_of(page.text) for address, page in pages.items()}
     assert label in shown[compare]
     assert ("accuracy" if task == "classification" else label) in shown["/runs"]
     assert "pets-1f 5e5e5e5e" in shown["/runs"]

@@ -15,7 +15,7 @@ from deepspark_ops.events import DRIVER, Event, append_event
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_view.state import AirflowRun, TaskState
-from tests.integration.airflow.asking_person import let_ask
+from tests.integration.airflow.asking_person import asking_client, text_of
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines
@@ -34,26 +34,13 @@ LABELS = [0, 1] * 20
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Any]:
     """A reader of a training run with one snapshot; the tests bring the values to compare."""
-    from fastapi.testclient import TestClient
-
-    from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.run.training import TrainingPage
-
     folder = tmp_path / "runs" / DAG / RUN_ID
     (folder / "snapshots").mkdir(parents=True)
     (folder / "snapshots" / "lenet_iter_250.caffemodel").write_bytes(b"x" * 1_500_000)
     (folder / "events.jsonl").write_bytes(lines((*RUN[:1], SPARK, *RUN[1:])))
-    locations = Places(tmp_path, tmp_path)
-    training = TrainingPage(locations, lambda dag, run: TRAINS, clock=lambda: 1050.0)
-    app = pages.build_app(locations, training)
-    let_ask(app)
-    with TestClient(app) as test_client:
-        test_client.folder, test_client.home, test_client.training = folder, tmp_path, training
+    with asking_client(tmp_path, airflow=lambda dag, run: TRAINS) as test_client:
+        test_client.folder = folder
         yield test_client
-
-
-def text_of(page: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
 
 def decide(client: Any, production: Path | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,15 @@ import pytest
 from markupsafe import escape
 
 from deepspark_ops.evaluate.task_pages.report_name import report_name
-from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_label.label import RunLabel, read_label
 from deepspark_ops.run_view.state import AirflowRun, TaskState
-from tests.integration.airflow.asking_person import let_ask
+from tests.integration.airflow.asking_person import SITE, asking_client, send_form, token_of
 from tests.integration.airflow.page_runs import EVIL, RUNS, write_run
 
 pytestmark = pytest.mark.airflow
 
-SITE = "http://testserver"
 RUN_A = "/runs/deepspark_train/run-a"
+PAGE = f"{RUN_A}/training"
 
 
 class Person:
@@ -48,33 +46,17 @@ def person(tmp_path: Path) -> Person:
 
 @pytest.fixture
 def client(person: Person) -> Iterator[Any]:
-    from fastapi.testclient import TestClient
-
-    from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.lists.runs import RunsPage
-    from deepspark_ops.operators.pages.run.training import TrainingPage
-
-    locations = Places(person.home, person.home)
-    runs = RunsPage(locations, lambda dags: RUNS, lambda: {"deepspark_train"}, clock=lambda: 500.0)
-    app = pages.build_app(locations, TrainingPage(locations, lambda dag, run: person.airflow.get(run)), runs=runs)
-    let_ask(
-        app, lambda: person.name, readable=lambda: person.readable,
+    with asking_client(
+        person.home, dags={"deepspark_train"}, listed=RUNS, airflow=lambda dag, run: person.airflow.get(run),
+        follow_redirects=False, name=lambda: person.name, readable=lambda: person.readable,
         may_trigger=lambda dags: set(dags) <= person.triggers, audit=lambda *entry: person.audit.append(entry),
         checks_forms=True,
-    )  # fmt: skip
-    with TestClient(app, follow_redirects=False) as test_client:
+    ) as test_client:  # fmt: skip
         yield test_client
 
 
-def token_of(client: Any) -> str:
-    match = re.search(r'name="token" value="([^"]+)"', client.get(f"{RUN_A}/training").text)
-    assert match is not None
-    return match[1]
-
-
 def send(client: Any, path: str, *, headers: dict[str, str] | None = None, **fields: Any) -> Any:
-    """Send a form as a browser does from a page of ours."""
-    return client.post(path, data={"token": token_of(client), **fields}, headers={"Origin": SITE, **(headers or {})})
+    return send_form(client, PAGE, path, headers, **fields)
 
 
 def test_the_report_shows_the_note_as_it_is_now(client: Any, person: Person) -> None:
@@ -147,7 +129,7 @@ def test_runs_are_archived_together_and_taken_out_again_with_the_lists_address_k
 def test_a_foreign_form_an_old_token_and_a_reader_change_nothing(
     client: Any, person: Person, path: str, fields: dict[str, str]
 ) -> None:
-    token = token_of(client)
+    token = token_of(client, PAGE)
     for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         answer = client.post(path, data={"token": token, **fields}, headers=headers)
         assert (answer.status_code, "from another site" in answer.text) == (403, True)

@@ -25,15 +25,12 @@ from deepspark_ops.run_index.index_file import read_index
 from deepspark_ops.run_index.listing import SORTS, KnownRun
 from deepspark_ops.run_label.label import RunLabel, write_label
 from tests.integration.airflow import page_runs
+from tests.integration.airflow.asking_person import text_of
 from tests.integration.airflow.page_runs import EVIL, write_run
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import evaluation, write_evaluation
 
 pytestmark = pytest.mark.airflow
-
-
-def words(page: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
 
 def shown(client: Any, address: str = "/runs") -> list[str]:
@@ -96,7 +93,7 @@ def test_the_page_shows_what_the_json_says_without_any_script(client: Any) -> No
     expected = ("finished", "LeNet", "lenet_solver.prototxt", "easgd", 2, "4", 1000, 0.975, 812.5, 60.0)
     assert tuple(row[name] for name in numbers) == expected
     assert row["curve"][0] == [100.0, 1.7]
-    text = words(client.get("/runs").text)
+    text = text_of(client.get("/runs").text)
     for part in ("run-a", "finished", "lenet_solver.prototxt", "1,000", "97.5 %", "812", "1 min 0 s", "ada"):
         assert part in text, part
     assert [r["state"] for r in answer["runs"]] == ["waiting", "finished", "stopped"]
@@ -138,7 +135,7 @@ def test_a_failed_run_says_the_first_line_of_its_error_as_text(client: Any, monk
     row = f'<tr class="reason"><td class="pick"></td><td colspan="{columns}" title="{text}">{text}</td></tr>'
     assert page.count(row) == 1  # in the whole width of the table
     assert "remedy" not in page
-    assert "lenet_solver.prototxt" in words(page)
+    assert "lenet_solver.prototxt" in text_of(page)
 
 
 def test_times_have_a_form_for_scripts_and_say_their_zone_without_a_script(client: Any) -> None:
@@ -171,10 +168,10 @@ def test_schedules_are_shown_in_words_of_what_runs_by_itself_or_is_asked_for(cli
     daily = {"dag": "daily_dag", "text": "03:00 UTC every day", "next_run": 1769832300.0, "is_paused": False}
     by_hand = {"dag": "deepspark_train", "text": "only when it is triggered", "next_run": None, "is_paused": True}
     assert answer == [daily, by_hand]
-    page = words(client.get("/runs").text)
+    page = text_of(client.get("/runs").text)
     assert "daily_dag : 03:00 UTC every day next 2026-01-31 04:05 UTC" in page
     assert "only when it is triggered" not in page
-    page = words(client.get("/runs?dag=deepspark_train").text)
+    page = text_of(client.get("/runs?dag=deepspark_train").text)
     assert "deepspark_train : only when it is triggered paused" in page
     assert "03:00 UTC" not in page
 
@@ -238,7 +235,7 @@ def test_240_runs_open_in_under_a_second(client: Any) -> None:
     answer = client.get("/runs")
     assert time.process_time() - began < 1.0
     assert answer.text.count("<polyline") == 100
-    assert "page 1 of 3" in words(answer.text)
+    assert "page 1 of 3" in text_of(answer.text)
 
 
 def test_pages_of_a_hundred_runs_hold_every_run_once(client: Any) -> None:
@@ -253,7 +250,7 @@ def test_pages_of_a_hundred_runs_hold_every_run_once(client: Any) -> None:
         listed += runs
     assert listed == sorted(shown(client))
     assert len(set(listed)) == 253
-    assert "page 3 of 3" in words(client.get("/runs?page=99").text)
+    assert "page 3 of 3" in text_of(client.get("/runs?page=99").text)
     assert client.get("/runs?page=x").status_code == 200
 
 
@@ -305,7 +302,7 @@ def test_trainings_are_apart_from_convert_and_clean_and_archived_runs_are_hidden
     assert shown(client, "/runs?work=other") == ["run-x"]
     assert shown(client, "/runs?work=all") == ["run-d", "run-a", "run-b", "run-x"]
     assert shown(client, "/runs?filter=work%3Dclean") == ["run-x"]
-    text = words(client.get("/runs").text)
+    text = text_of(client.get("/runs").text)
     assert "trainings 3 comparisons and upkeep 1 all 4" in text
     write_label(client.home / "runs" / "deepspark_train" / "run-a", RunLabel(archived=True))
     assert shown(client) == ["run-d", "run-b"]
@@ -313,7 +310,7 @@ def test_trainings_are_apart_from_convert_and_clean_and_archived_runs_are_hidden
     assert shown(client, "/runs?archived=all") == ["run-d", "run-a", "run-b"]
     assert shown(client, "/runs?filter=archived%3Dyes") == ["run-a"]
     hidden = client.get("/runs?search=run-a").text
-    assert "1 archived run is hidden" in words(hidden)
+    assert "1 archived run is hidden" in text_of(hidden)
     assert "archived=all" in hidden
 
 
@@ -359,12 +356,12 @@ def test_the_accuracy_of_a_run_is_the_same_on_each_page_and_names_its_samples(cl
         "figure": None,
         "n_samples": 4,
     }
-    assert "75.0 % accuracy of 4 samples" in words(client.get("/runs").text)
-    assert "accuracy, evaluation 75.0 % of 4 samples" in words(client.get(training).text)
+    assert "75.0 % accuracy of 4 samples" in text_of(client.get("/runs").text)
+    assert "accuracy, evaluation 75.0 % of 4 samples" in text_of(client.get(training).text)
     compared = "/runs/compare?run=deepspark_train/run-a&run=deepspark_train/run-b"
-    assert "75.0 % of 4 samples" in words(client.get(compared).text)
-    assert "97.5 % accuracy, test net" in words(client.get("/runs").text)  # of run-b, which has no evaluation
-    assert "97.5 % test net" in words(client.get(compared).text)
+    assert "75.0 % of 4 samples" in text_of(client.get(compared).text)
+    assert "97.5 % accuracy, test net" in text_of(client.get("/runs").text)  # of run-b, which has no evaluation
+    assert "97.5 % test net" in text_of(client.get(compared).text)
 
 
 def test_an_empty_list_leads_to_the_next_step(client: Any, monkeypatch: Any) -> None:
@@ -372,7 +369,7 @@ def test_an_empty_list_leads_to_the_next_step(client: Any, monkeypatch: Any) -> 
 
     monkeypatch.setattr(page_runs, "RUNS", [])
     shutil.rmtree(client.home / "runs")
-    assert "ask who gives rights in Airflow" in words(client.get("/runs").text)
+    assert "ask who gives rights in Airflow" in text_of(client.get("/runs").text)
     client.app.dependency_overrides[trigger_right] = lambda: lambda dags: True
     page = client.get("/runs").text
     assert '<a href="/dags/deepspark_train" target="_top">open deepspark_train</a>' in page

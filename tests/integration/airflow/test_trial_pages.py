@@ -21,7 +21,7 @@ from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.run_view.state import AirflowRun, TaskState
 from deepspark_ops.trials.plan import make_plan, trial_run_id, write_plan
-from tests.integration.airflow.asking_person import let_ask
+from tests.integration.airflow.asking_person import asking_client
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage
 
 pytestmark = pytest.mark.airflow
@@ -46,12 +46,6 @@ def airflow() -> dict[str, AirflowRun]:
 
 @pytest.fixture
 def client(tmp_path: Path, airflow: dict[str, AirflowRun]) -> Iterator[Any]:
-    from fastapi.testclient import TestClient
-
-    from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.lists.runs import RunsPage
-    from deepspark_ops.operators.pages.run.training import TrainingPage
-
     locations = Places(tmp_path, tmp_path)
     config = CompareConfig(strategies=("easgd", "<b>sync", "downpour"))
     plan = make_plan(config, DAG, RUN_ID, lambda run: locations.run_folder(DAG, run))
@@ -61,10 +55,14 @@ def client(tmp_path: Path, airflow: dict[str, AirflowRun]) -> Iterator[Any]:
     StatusFile(first, "train").end("finished")
     (second / "events.jsonl").write_bytes(lines(RUN[:10]))
     StatusFile(second, "train")
-    runs = RunsPage(locations, lambda dags: [LISTED_RUN], lambda: {DAG})
-    app = pages.build_app(locations, TrainingPage(locations, lambda dag, run: airflow.get(run)), runs=runs)
-    let_ask(app, readable=lambda: {DAG})
-    with TestClient(app) as test_client:
+    with asking_client(
+        tmp_path,
+        dags={DAG},
+        listed=[LISTED_RUN],
+        clock=time.time,
+        airflow=lambda dag, run: airflow.get(run),
+        readable=lambda: {DAG},
+    ) as test_client:
         test_client.folders = [Path(trial.run_dir) for trial in plan.trials]
         yield test_client
 
