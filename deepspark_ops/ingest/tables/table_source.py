@@ -83,7 +83,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The first rows of a table, as a table of one part."""
+    """The first rows of a table, or all rows of a small table, as a table of one part."""
 
     source: DataPath
     batch: pa.RecordBatch
@@ -102,7 +102,8 @@ class FirstRows:
         self, roles: TableRoles, read: ReadPart, batch_rows: int, dtype: str, only: Collection[int] | None = None
     ) -> list[str]:
         """See ``Table``."""
-        return [read([self.batch], 0)]
+        starts = range(0, self.batch.num_rows, batch_rows)
+        return [read((self.batch.slice(start, batch_rows) for start in starts), 0)]
 
 
 def lengths_in(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[int]:

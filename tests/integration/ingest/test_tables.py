@@ -99,6 +99,29 @@ def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path, ca
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    "options", [{}, {"shuffle": False, "label_column": "price,whole", "weight_column": "w"}], ids=str
+)
+def test_a_small_csv_file_gives_the_same_shards_without_spark(context, tmp_path, monkeypatch, options):
+    from deepspark_ops.ingest import spark_job
+
+    rng = np.random.default_rng(0)
+    whole, real = rng.integers(-(10**8), 10**8, 90), rng.normal(size=90)
+    columns = {"id": range(90), "whole": whole, "price": real.round(3), "w": 0.5, "real": real, "note": "x y", "b": 1}
+    frame = pd.DataFrame({**columns, "label": [("cat", "dog", "eel_2")[i % 3] for i in range(90)]})
+    frame.loc[4, "real"] = None
+    frame.to_csv(tmp_path / "t.csv", index=False, lineterminator="\r\n", sep=";")
+    options = {"source": tmp_path / "t.csv", "samples_per_shard": 30, **options}
+    expected = ingest(context, tmp_path / "a", **options)
+    monkeypatch.setattr(spark_job, "start_context", None)
+    manifests = spark_job.run_ingest(IngestConfig(output=tmp_path / "b", **options))
+    assert digests(manifests) == digests(expected)
+    assert {split: manifest.table for split, manifest in manifests.items()} == {
+        split: manifest.table for split, manifest in expected.items()
+    }
+
+
+@pytest.mark.spark
 def test_lines_that_are_no_rows_are_named(context, tmp_path):
     rows = "\n".join(f"{i};{i * 0.5};{i % 2}" for i in range(40))
     (tmp_path / "t.csv").write_text(f"id;x;label\n41\n{rows}\n40;1;2;3;4\n")
