@@ -27,7 +27,7 @@ from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
 from deepspark_ops.operators.tasks.installation import site_path
 from deepspark_ops.operators.tasks.run_addresses import run_url
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly, noted_stage
 from deepspark_ops.registry.approval import MAX_COMMENT_CHARS, answered, gate_decision, question, subject, waiting_text
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.registry.changes import Author, note_rejected
@@ -77,7 +77,7 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
             AirflowSkipException: The run asks nobody.
         """
         run = self.stage_run(context)
-        with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+        with noted_stage(run.run_dir, self.stage, self.log):
             self.refuse_unknown_conf(context)
             config = approval_config(self)
             if not config.approval:
@@ -115,7 +115,7 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
     @ends_plainly
     def _take(self, context: Any, *, event: Mapping[str, Any]) -> dict[str, Any]:
         run = self.stage_run(context)
-        with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+        with noted_stage(run.run_dir, self.stage, self.log):
             gate = gate_decision(read_decision(run))
             approval = _approval(event, gate.reason, approve=self.APPROVE)
             decision = answered(gate, approval, timeout=approval_config(self).approval_timeout)

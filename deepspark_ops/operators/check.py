@@ -34,7 +34,7 @@ from deepspark_ops.operators.tasks.run_start import (
     start_text,
     stored_events,
 )
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
 from deepspark_ops.run_label.label import label_run
@@ -89,7 +89,7 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
     def execute(self, context: Any) -> dict[str, str | None]:
         """Return the run's folder, the dataset and the weights in production."""
         values, run_dir = self.values(), self.stage_run(context).run_dir
-        with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line, airflow_errors():
+        with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line:
             events = self._events(context)
             start = start_text(context["dag_run"], events)
             self.log.info("%s", start)

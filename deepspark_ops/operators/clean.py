@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator
 
 from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
-from deepspark_ops.operators.tasks.stage_run import airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.stage_run import ends_plainly, noted_stage
 from deepspark_ops.retention.clean import clean
 from deepspark_ops.run_paths import write_text_whole
 
@@ -35,7 +35,7 @@ class DeepSparkCleanOperator(StageArguments, BaseOperator):
         """List or remove, and return where the list is."""
         run = self.stage_run(context)
         run_dir = run.run_dir
-        with noted_stage(run_dir, self.stage, self.log), airflow_errors():
+        with noted_stage(run_dir, self.stage, self.log):
             self.refuse_unknown_conf(context)
             # A relative models folder is below the home, as it is for promote.
             config = self.config(CleanConfig, folder=self.places.home, home=self.places.home)

@@ -31,7 +31,7 @@ from deepspark_ops.operators.ingest import DeepSparkIngestOperator, chosen_datas
 from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.provider.airflow_names import AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.simulate import simulates, simulation_of
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly, noted_stage
 from deepspark_ops.operators.tasks.trial_run import ComparisonArguments, TrialArguments, TrialRun, TrialsArguments
 from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.processes.job_log import LineHandler
@@ -84,7 +84,7 @@ class DeepSparkCheckTrialsOperator(ComparisonArguments, BaseOperator):
     def execute(self, context: Any) -> list[dict[str, Any]]:
         """Return the trials."""
         params, run, run_dir = self.values(), context["dag_run"], self.run_dir(context)
-        with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line, airflow_errors():
+        with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line:
             self.refuse_unknown_conf(context)
             label = label_run(run_dir, self.config(RunLabelConfig))
             compare = self.config(CompareConfig)
@@ -184,13 +184,12 @@ class DeepSparkTrainTrialOperator(TrialArguments, DeepSparkTrainOperator):
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
         """Train with the values that the search chooses now, and with the accuracies of the trials before."""
-        with airflow_errors():
-            run = TrialRun(**self.trial)
-            turn = run.begin(self._max_iter_of)
-            self.log.info("trial %d: %s", turn.trial.number, turn.trial.name)
-            label_trial(turn.trial, read_label(run.comparison))
-            self.trial = {**self.trial, "name": turn.trial.name, "values": turn.trial.values}
-            self.least_accuracies = turn.stop_below
+        run = TrialRun(**self.trial)
+        turn = run.begin(self._max_iter_of)
+        self.log.info("trial %d: %s", turn.trial.number, turn.trial.name)
+        label_trial(turn.trial, read_label(run.comparison))
+        self.trial = {**self.trial, "name": turn.trial.name, "values": turn.trial.values}
+        self.least_accuracies = turn.stop_below
         return super().execute(context)
 
     def _max_iter_of(self, values: Mapping[str, Value]) -> int:
@@ -247,7 +246,7 @@ class DeepSparkCompareOperator(ComparisonArguments, BaseOperator):
             raise AirflowSkipException(msg)
         run_dir = self.run_dir(context)
         folder = RunPaths(run_dir).evaluation
-        with noted_stage(run_dir, self.stage, self.log), airflow_errors():
+        with noted_stage(run_dir, self.stage, self.log):
             plan = read_plan(run_dir)
             if plan is None:
                 msg = f"{run_dir}: the run has no list of trials; clear its task check together with this one"

@@ -24,7 +24,7 @@ from deepspark_ops.operators.provider.airflow_names import TaskDeferred
 from deepspark_ops.operators.tasks.run_plan import Places, is_ingested
 from deepspark_ops.operators.tasks.run_start import stored_events
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly, noted_stage
 from deepspark_ops.operators.tasks.turn import TurnTrigger, holder_of, turn_at
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import StatusFile, read_statuses
@@ -125,13 +125,12 @@ class DeepSparkIngestOperator(SparkStageOperator):
             TaskDeferred: Another task writes the same dataset.
             ConfigError: It still does, and the time is over.
         """
-        with airflow_errors():
-            self.refuse_unknown_conf(context)
-            run = self.stage_run(context)
+        self.refuse_unknown_conf(context)
+        run = self.stage_run(context)
         if run.dataset is None:
             self.log.info("no source given: training reads the sources that the net names")
             return run.to_xcom()
-        with airflow_errors(), turn_at(run.dataset, _task_text(context)) as is_free:
+        with turn_at(run.dataset, _task_text(context)) as is_free:
             if is_free:
                 output = self._write(context, run, run.dataset)
             else:

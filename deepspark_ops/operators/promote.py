@@ -24,7 +24,7 @@ from deepspark_ops.operators.tasks.run_note import REASON_KEY
 from deepspark_ops.operators.tasks.run_plan import DEFAULT_MODELS, Places, is_ingested, read_decided
 from deepspark_ops.operators.tasks.run_start import BY_DATA, kind_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
+from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly, line_logger, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION, decide_against, decide_by_hand, find_candidate
 from deepspark_ops.registry.changes import Author, note_rejected, promote
@@ -201,7 +201,7 @@ class DeepSparkDecideOperator(ModelArguments, BaseOperator):
             AirflowSkipException: The model in production stays.
         """
         run = self.stage_run(context)
-        with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+        with noted_stage(run.run_dir, self.stage, self.log):
             self.refuse_unknown_conf(context)
             config = self.promote_config(context)
             decision = self._decide(run, config)
@@ -275,7 +275,7 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
             AirflowSkipException: The decision keeps the model in production.
         """
         run = self.stage_run(context)
-        with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+        with noted_stage(run.run_dir, self.stage, self.log):
             self.refuse_unknown_conf(context)
             config = self.promote_config(context)
             decision = self._decision(run, config)

@@ -12,7 +12,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.tasks.process_stage import SparkOnDemandOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
+from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly
 from deepspark_ops.run_label.label import label_run
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
@@ -46,10 +46,9 @@ class DeepSparkTrainOperator(SparkOnDemandOperator):
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
         """Train, if no other task has trained in the run's folder."""
-        with airflow_errors():
-            run = self.stage_run(context)
-            self._claim(run, context)
-            label_run(run.run_dir, self.config(RunLabelConfig))
+        run = self.stage_run(context)
+        self._claim(run, context)
+        label_run(run.run_dir, self.config(RunLabelConfig))
         trained: dict[str, str | None] = super().execute(context)
         return trained
 

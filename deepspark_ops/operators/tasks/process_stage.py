@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator
 from deepspark_ops.api.stages import Runner
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.tasks.spark_stage import JobArguments, SparkStageOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly, noted_stage
 from deepspark_ops.processes.job_log import FAILED, LineHandler, stage_ended
 from deepspark_ops.processes.spark_submit import run_job
 
@@ -54,9 +54,7 @@ class SparkOnDemandOperator(SparkStageOperator):
     def execute(self, context: Any) -> dict[str, str | None]:
         """Run the stage and return the run's paths, with the paths and digests of the results."""
         run = self.stage_run(context)
-        with airflow_errors():
-            needs_spark = self.needs_spark(run)
-        if needs_spark:
+        if self.needs_spark(run):
             output: dict[str, str | None] = super().execute(context)
             return output
         return _execute_in_child(self, context, run)
@@ -72,7 +70,7 @@ def _execute_in_child(
 ) -> dict[str, str | None]:
     """Run the stage of a task as a child process; return the run's paths, with the paths and digests of the results."""
     groups = getattr(task, "first_group", None)
-    with noted_stage(run.run_dir, task.stage, task.log, first_group=groups) as on_line, airflow_errors():
+    with noted_stage(run.run_dir, task.stage, task.log, first_group=groups) as on_line:
         task.refuse_unknown_conf(context)
         config = task.stage_config(context, run)
         task.run_stage(config, _child_process(task, run, on_line))

@@ -27,7 +27,6 @@ from deepspark_ops.operators.provider.airflow_names import AirflowException, Air
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import (
     StageRun,
-    airflow_errors,
     ends_plainly,
     line_logger,
     noted_stage,
@@ -218,10 +217,7 @@ class SparkStageOperator(JobArguments, SparkSubmitOperator):
     def execute(self, context: Any) -> dict[str, str | None]:
         """Write the stage's config into the run's folder, submit the job, and return paths and digests."""
         run = self.stage_run(context)
-        with (
-            noted_stage(run.run_dir, self.stage, self.log, first_group=self.first_group) as self._on_line,
-            airflow_errors(),
-        ):
+        with noted_stage(run.run_dir, self.stage, self.log, first_group=self.first_group) as self._on_line:
             self.refuse_unknown_conf(context)
             return {**run.to_xcom(), **self.result(run, self._submit(context, run))}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -136,7 +136,7 @@ def line_logger(log: logging.Logger) -> LineHandler:
 def noted_stage(
     run_dir: Path, stage: str, log: logging.Logger, *, first_group: Group | None = None
 ) -> Iterator[LineHandler]:
-    """Note a stage's progress and end in the run's folder, for the run's page.
+    """Note a stage's progress and end in the run's folder, for the run's page; raise its errors as Airflow's.
 
     Args:
         run_dir: The run's folder.
@@ -164,7 +164,8 @@ def noted_stage(
     if name := read_label(run_dir).name:
         log.info("run: %s", name)
     try:
-        yield on_line
+        with airflow_errors():
+            yield on_line
     except AirflowSkipException as reason:
         end("skipped", str(reason))
         _tell(run_dir, log)
@@ -216,30 +217,27 @@ class TaskEnd(SystemExit):
 
 
 def ends_plainly(execute: _Execute) -> _Execute:
-    """Let an operator's ``execute`` end with a single message, the last line of the log, without a traceback.
+    """Let an operator's ``execute`` raise Airflow's errors, and end with a single message without a traceback.
 
-    Airflow logs the traceback of every exception, ``AirflowFailException`` included, but not of an exit. Airflow tries
-    an exit again like any failure. A retry policy of the task, set here, prevents a retry after a mistake of the user.
-    With ``stage_retries()`` the policy limits a failed stage to ``own_retries`` retries, fewer than for a lost task;
-    without it the task's own ``retries`` and ``retry_delay`` count. Airflow before 3.3 lacks such policies, so mistakes
-    stay exceptions. Outside a running task all errors stay exceptions.
+    The message is the last line of the log. Airflow logs the traceback of every exception, ``AirflowFailException``
+    included, but not of an exit. Airflow tries an exit again like any failure. A retry policy of the task, set here,
+    prevents a retry after a mistake of the user. With ``stage_retries()`` the policy limits a failed stage to
+    ``own_retries`` retries, fewer than for a lost task; without it the task's own ``retries`` and ``retry_delay``
+    count. Airflow before 3.3 lacks such policies, so mistakes stay exceptions. Outside a running task all errors stay
+    exceptions.
 
     Example::
 
         class MyOperator(BaseOperator):
             @ends_plainly
             def execute(self, context):
-                with airflow_errors():
-                    check_my_input(context["params"])
+                check_my_input(context["params"])
     """
 
     @functools.wraps(execute)
     def run(self: Any, context: Any, **more: Any) -> Any:
         try:
-            with ExitStack() as stack:
-                if hasattr(self, "store_access"):
-                    with airflow_errors():
-                        stack.enter_context(self.store_access())
+            with airflow_errors(), self.store_access() if hasattr(self, "store_access") else nullcontext():
                 output = execute(self, context, **more)
         except AirflowSkipException as reason:
             self.log.info("%s", reason)  # Airflow folds its own line

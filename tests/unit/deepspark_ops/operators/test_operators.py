@@ -219,7 +219,7 @@ def test_mlflow_is_told_of_a_run_once_it_has_trained_when_its_status_is_noted(
 
     def run() -> None:
         with (
-            pytest.raises(type(error)) if error else nullcontext(),
+            pytest.raises(AirflowException) if error else nullcontext(),
             noted_stage(tmp_path, "train", logging.getLogger()),
         ):
             if error:
