@@ -116,6 +116,7 @@ class _Inspection:
         self._config = config
         self._solver = solver
         self.problems: list[Problem] = []
+        self._blamed: set[tuple[str, FilePosition | None]] = set()
         self._preview = self._look_ahead(config.ingest, scratch) if config.ingest is not None else None
         self._dataset = self._preview.dataset if self._preview is not None else config.dataset
         self._sources = SourceResolver(self._dataset, config.solver, scratch)
@@ -213,9 +214,11 @@ class _Inspection:
         self.problems.append(Problem(severity=severity, finding=finding, path=path, line=line, column=column))
 
     def _blame(self, source: SolverNet, error: Exception) -> None:
-        """Note an error with the position of the layer."""
+        """Note an error with the position of the layer; of a file that several nets share, once."""
         finding, position = source.finding(error)
-        self._note("error", finding, position)
+        if position is None or (str(error), position) not in self._blamed:
+            self._note("error", finding, position)
+        self._blamed.add((str(error), position))
 
     def _inspect_net(self, source: SolverNet) -> NetSpec | None:
         """Report a net and return the net; None, with the problem noted, if the net cannot be built."""

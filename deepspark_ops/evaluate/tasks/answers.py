@@ -76,10 +76,10 @@ def require_target(task: ChosenTask) -> str:
         NetError: The net has none.
     """
     if task.target is None:
-        missing = "labels to score" if task.task == "classification" else "nothing to score its answers"
+        expected = "labels" if task.task == "classification" else "expected answers"
         msg = (
-            f"{task.found_by}: the net has {'no ' if task.task == 'classification' else ''}{missing} against; its data "
-            "layer needs a second top with them, or say which blob has them by the option target_blob"
+            f"{task.found_by}: the net has no {expected}, so blob {task.output!r} cannot be scored; the data layer "
+            f"needs a second top with the {expected}, or the option target_blob names a blob with the {expected}"
         )
         raise NetError(msg)
     return task.target

@@ -199,10 +199,10 @@ def test_layer_that_cannot_be_built_is_placed_in_the_phase_that_has_it(folder):
     assert error.startswith(f'test net: {folder}/net.prototxt:5:1: layer "data" (Data): ')
 
 
-def test_a_layer_with_both_kinds_of_rules_is_placed(folder):
+def test_a_fault_of_both_nets_is_one_error_with_its_place(folder):
     (folder / "net.prototxt").write_text(NET.replace('name: "relu"', 'name: "relu" include {} exclude {}'))
-    error = f'net: {folder}/net.prototxt:8:1: layer "relu" has include and exclude rules; keep the rules of one kind'
-    assert inspect(folder).errors == (f"train {error}", f"test {error}")
+    error = f'{folder}/net.prototxt:8:1: layer "relu" has include and exclude rules; keep the rules of one kind'
+    assert inspect(folder).errors == (f"train net: {error}",)
 
 
 def test_net_inside_the_solver_has_no_place(folder):

@@ -158,10 +158,10 @@ def test_wrong_wiring_is_found_though_the_source_is_missing(folder):
     missing = f"source={folder}/none.txt: no such file or folder"
     assert inspect(folder, source=folder / "none.txt").errors == (missing,)
     write_solver(folder, NET.replace('bottom: "conv" top: "ip"', 'bottom: "cnov" top: "ip"'))
-    first, *wiring_errors = inspect(folder, source=folder / "none.txt").errors
+    first, wiring_error = inspect(folder, source=folder / "none.txt").errors
     assert first == missing
-    assert len(wiring_errors) == 2
-    assert all('layer "ip"' in error and '"cnov"' in error for error in wiring_errors)
+    assert 'layer "ip"' in wiring_error
+    assert '"cnov"' in wiring_error
 
 
 def test_a_source_without_a_usable_record_is_an_error(folder):

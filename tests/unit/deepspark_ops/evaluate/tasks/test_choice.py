@@ -4,7 +4,8 @@ from caffe_import.errors import NetError
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.tasks.choice import TaskWish, choose_task, choose_tasks, task_wish
+from deepspark_ops.evaluate.tasks.answers import require_target
+from deepspark_ops.evaluate.tasks.choice import ChosenTask, TaskWish, choose_task, choose_tasks, task_wish
 from tests.reference.layer_text import inner_product, loss_layer
 
 DATA = 'name: "n" layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "x" batch_size: 4 } }'
@@ -270,3 +271,14 @@ def test_the_choice_in_words():
     assert choose_task(net_with_data(PRODUCT, LOSS)).text() == (
         'classification of blob "ip" through a softmax, target "label"; decided by layer "loss" (SoftmaxWithLoss)'
     )
+
+
+@pytest.mark.parametrize(("task", "expected"), [("classification", "labels"), ("regression", "expected answers")])
+def test_a_result_without_a_target_names_its_blob_and_the_remedy(task, expected):
+    chosen = ChosenTask(task, ("ip",), None, "the options")
+    message = (
+        f"the options: the net has no {expected}, so blob 'ip' cannot be scored; the data layer needs a second top "
+        f"with the {expected}, or the option target_blob names a blob with the {expected}"
+    )
+    with pytest.raises(NetError, match=f"^{message}$"):
+        require_target(chosen)
