@@ -59,7 +59,7 @@ def shape_of_blob(blob: caffe_pb2.BlobProto) -> Shape:
 def blob_from_array(array: FloatArray) -> caffe_pb2.BlobProto:
     """Return the array as Caffe's Blob::ToProto writes it: float data and shape, without axes no shape field."""
     blob = caffe_pb2.BlobProto()
-    # The packed field in wire form: appending 60 million Python floats one by one takes seconds and gigabytes.
+    # The packed field in wire form: appending 60 million Python floats takes seconds and gigabytes.
     raw = np.ascontiguousarray(array, dtype="<f4").tobytes()
     blob.MergeFromString(_DATA_TAG + varint(len(raw)) + raw)
     if array.ndim > 0:

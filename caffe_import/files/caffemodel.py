@@ -177,7 +177,7 @@ def _matched(
             owner = net_spec.params.entries[position]
             if (owner.layer, owner.index) == (layer.name, index):
                 raise _wrong_count(layer, stored, where)
-            continue  # shared: HDF5 stores it with its owner
+            continue  # shared: HDF5 stores the blob with its owner
         if not has_shape(stored[index].shape, blob.shape):
             msg = (
                 f'{where}: layer "{layer.name}" blob {index} has shape {stored[index].shape}, '

@@ -102,7 +102,7 @@ class PixelDatums:
     def with_labels(self, labels: Sequence[int]) -> list[memoryview]:
         """Return the Datums of the images, a Datum for each label; the Datums stay valid until the next images."""
         if labels and 0 <= min(labels) and max(labels) < _ONE_BYTE:
-            # All at once: their labels take one byte each.
+            # All at once: each label takes a byte.
             self._short_after[: len(labels)] = (0x28, 0, 0x38, 0)
             self._short_after[: len(labels), 1] = labels
             return self._short_rows[: len(labels)]

@@ -122,7 +122,7 @@ def _foreign_storage(file: h5py.File, name: bytes, checked: CheckedFile) -> str:
     try:
         item = h5py.h5o.open(file.id, name)
     except (OSError, KeyError, RuntimeError):
-        # To be opened, only a virtual data set needs the heap, which has what it is made of.
+        # Of all objects only a virtual data set needs the heap at opening: the heap lists the data set's sources.
         if checked.was_asked:
             return f'data set "{_shown(name)}" is virtual, made of parts of other data sets'
         raise

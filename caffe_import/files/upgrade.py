@@ -188,7 +188,7 @@ def _move_transform_fields(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParamete
         if layer.type not in _V1_DATA_PARAMS:
             continue
         options = getattr(layer, _V1_DATA_PARAMS[layer.type])
-        # Caffe writes both messages, empty ones too, into every data layer of a net that has one old field.
+        # Caffe writes both messages, empty ones too, into every data layer of a net with a single old field.
         options.SetInParent()
         layer.transform_param.SetInParent()
         for moved in _TRANSFORM_FIELDS:

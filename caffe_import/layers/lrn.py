@@ -72,6 +72,6 @@ def define_lrn(request: LayerRequest) -> LayerDefinition:
         options=options,
         notes=notes,
         gradient_reads_bottoms=True,
-        # Within channels Caffe's LRN is a net of layers of its own, and its product keeps what it multiplied.
+        # Within channels Caffe's LRN is a net of further layers, and its product layer keeps both factors.
         traits=replace(_TRAITS, reads_overwritten=is_across),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from caffe_import.errors import NetError
 from caffe_import.net.layer_registry import Shape
-from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.net.net_spec import NetSpec
 from caffe_import.proto import caffe_pb2
 
 _ANY = -1
@@ -94,7 +94,8 @@ def net_of_any_batch(build: BuildNet) -> NetSpec | None:
         bottoms = _merge_all(small_layer.bottom_shapes, large_layer.bottom_shapes)
         if tops is None or bottoms is None:
             return None
-        layers.append(_with_shapes(small_layer, bottoms, tops))
+        definition = replace(small_layer.definition, top_shapes=tops)
+        layers.append(replace(small_layer, bottom_shapes=bottoms, definition=definition))
     return replace(small, layers=tuple(layers))
 
 
@@ -111,12 +112,8 @@ def _mixes_samples(small: NetSpec, large: NetSpec) -> bool:
     )
 
 
-def _with_shapes(layer: LayerSpec, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> LayerSpec:
-    return replace(layer, bottom_shapes=bottoms, definition=replace(layer.definition, top_shapes=tops))
-
-
-def _merge_all(ones: tuple[Shape, ...], other_shapes: tuple[Shape, ...]) -> tuple[Shape, ...] | None:
-    merged = [_merge(first, other) for first, other in zip(ones, other_shapes, strict=True)]
+def _merge_all(shapes: tuple[Shape, ...], other_shapes: tuple[Shape, ...]) -> tuple[Shape, ...] | None:
+    merged = [_merge(shape, other) for shape, other in zip(shapes, other_shapes, strict=True)]
     return tuple(shape for shape in merged if shape is not None) if None not in merged else None
 
 

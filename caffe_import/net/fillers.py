@@ -105,7 +105,7 @@ def _gaussian(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Ge
     if filler.sparse == -1:
         return values
     # Each weight is kept with this probability, so an output has `sparse` inputs only on average, and only where
-    # it has as many inputs as there are outputs.
+    # the numbers of inputs and outputs are equal.
     mask = rng.random(shape, np.float32) < filler.sparse / shape[0]
     return values * mask
 

@@ -240,7 +240,7 @@ class _NetBuilder:
     def _check_name(self, request: LayerRequest, definition: LayerDefinition) -> None:
         """Net::CopyTrainedLayersFrom gives a saved layer's blobs to the first layer of that name."""
         name = request.message.name
-        namesake = self._first_of_name.get(name)  # with blobs, it is the only one so far
+        namesake = self._first_of_name.get(name)  # a namesake with blobs has no other namesake so far
         if namesake is None:
             return
         if definition.blobs or namesake.definition.blobs:

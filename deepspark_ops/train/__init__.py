@@ -1,1 +1,1 @@
-"""Training: one worker loop, and the driver that runs N of them on Spark around an exchange."""
+"""Training: the worker's loop, and the driver that runs N workers on Spark around an exchange."""

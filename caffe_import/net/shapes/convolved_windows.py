@@ -57,7 +57,7 @@ def convolution_definition(request: LayerRequest, group: int) -> LayerDefinition
     top = (*shape[: window.channel_axis], _n_outputs(request), *window.slid_over(spatial))
     definition = _definition(request, window, group, top, weights, flops=window_flops(top, weights))
     if group > 1 and group == shape[window.channel_axis] and max(window.dilation, default=1) == 1:
-        return definition  # depthwise, which has kernels of its own
+        return definition  # depthwise: a kernel of TensorFlow for this case
     columns = _column_bytes(_positions(window, spatial), (weights[0] // group, *weights[1:]))
     traits = replace(CONVOLUTION_TRAITS, column_bytes=columns)
     if group > 1:

@@ -76,8 +76,8 @@ def require_windows_inside(request: LayerRequest, options: PoolingOptions, size:
     if min(pooled) < 1:
         finding = f"kernel {options.kernel}, stride {options.stride} leave no window in a bottom of {size[0]}x{size[1]}"
         raise request.refuse(finding)
-    # Rounding up with a stride above the kernel can place the last window after the image: Caffe then reads memory
-    # that is not its own (MAX) or divides by zero (AVE).
+    # Rounding up with a stride above the kernel can place the last window after the image: Caffe then reads other
+    # memory (MAX) or divides by zero (AVE).
     if any((pooled[i] - 1) * options.stride[i] >= size[i] + options.pad[i] for i in (0, 1)):
         finding = (
             f"the last window starts after the bottom's {size[0]}x{size[1]} pixels and is empty (kernel "

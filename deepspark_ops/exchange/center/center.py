@@ -130,7 +130,7 @@ class Center:
         return self._cells[LIVE] or self._n_workers
 
     def note_live_workers(self, n_live: int) -> None:
-        """Write the number of workers that are there, for every process that maps the center."""
+        """Write the number of present workers, for every process that maps the center."""
         if n_live != self._cells[LIVE]:
             self.all_counters[:, 0, LIVE] = n_live
 

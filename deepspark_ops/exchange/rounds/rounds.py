@@ -16,8 +16,8 @@ class Rounds:
     """Records the pushes of the present round. Not thread-safe: the coordinator holds its lock around every call.
 
     A round needs the pushes of all live workers with steps. A worker without steps, a testing worker and a lost worker
-    are not needed. A new process compiles its net before the process asks for its first grant, and no later round
-    needs the process before that grant. The first round waits for the first grants of all joined workers, because a
+    are not needed. A new process compiles its net before its first grant; no later round needs the process before
+    the first grant. The first round waits for the first grants of all joined workers, because a
     common start makes a run repeatable. A slow start ends this wait: see ``START_WAIT_FACTOR``.
 
     A worker with a grant stays needed. Its push may arrive at any moment, and a round must not be applied while a push

@@ -1,4 +1,4 @@
-"""The run state of all threads of the server, under one lock, with one journal and one failure."""
+"""The run state that all threads of the server share: a lock, a journal, and the first failure."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class EpochReport:
 
 @dataclass
 class _Piece:
-    """A piece that a worker holds or that waits for a worker; ``position`` is the piece's position in its epoch."""
+    """A piece of a worker, or a piece without a worker yet; ``position`` counts in the epoch."""
 
     epoch: int
     position: int
@@ -300,7 +300,7 @@ class DataLeases:
             return _EpochOrder(range(len(self._pieces)))
         rng = np.random.default_rng((self._dataset.seed, epoch))
         order = rng.permutation(len(self._pieces))
-        # An epoch that began before a change of the number continues in its own order.
+        # An epoch from before a change of the number keeps its order.
         mixed = next((mixed for last, mixed in self._mixed_before if epoch <= last), self._dataset.mixed_shards)
         if not mixed:
             return _EpochOrder(order.tolist())

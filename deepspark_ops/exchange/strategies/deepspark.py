@@ -24,7 +24,7 @@ class DeepSpark(Elastic):
 
     Steps count exchanges: the worker's own exchanges for alpha, all workers' exchanges for the factor. DeepSpark's file
     counts minibatches of one worker, so ``strategies.options`` divides by the file's ``period``, and multiplies the
-    server's steps by p. DeepSpark's server also decayed alpha by its own count, and blended with a center that it read
+    server's steps by p. DeepSpark's server also decayed alpha by the server's count, and blended with a center read
     later. Here one ``e`` serves both sides: with a factor of 1 the sum of workers and center stays constant. A limit of
     0 means no decay, below 0 no limit, as in DeepSpark's defaults.
 

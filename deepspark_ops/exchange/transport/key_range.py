@@ -31,7 +31,7 @@ class KeyRange:
         self.server = server
         self.order = tuple(plan.chunks.order(plan.worker, plan.n_workers, index, n_servers))
         self.window = min(len(self.order), max(LEAST_WINDOW_CHUNKS, WINDOW_BYTES // (4 * plan.chunk)))
-        # A PULL's answer proves that the earlier push has left its buffer: a buffer for each open PULL is enough.
+        # A PULL's answer proves that the earlier push is sent: a buffer for each open PULL is enough.
         self.pushes = make_pushes(self.window, plan.chunk, plan.n_params, plan.wire_dtype, plan.strategy)
         self._plan = plan
         self._center = aligned_vector(plan.chunk)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from caffe_import.data.transform import TransformOptions, mean_fault, transform_options
+from caffe_import.data.transform import mean_fault, transform_options
 from caffe_import.data.window_batches import WindowBatches, open_windows
 from caffe_import.errors import NetError
 from caffe_import.net.label_users import LabelUser, label_users
@@ -112,7 +112,7 @@ class DataBinding:
             samples = self._open(layer.message, net.phase)
             first = n_columns if layer.type in FED_BY_COLUMN else 0
             n_columns += len(layer.tops) if layer.type in FED_BY_COLUMN else 0
-            # In Caffe a layer with shuffle draws an order of its own; the others read their sources side by side.
+            # In Caffe each layer with shuffle draws another order; layers without shuffle read their sources in step.
             shuffles = _asks_for_shuffle(layer.message)
             is_separate = shuffles or batch_size % smallest_batch[n_batches] > 0
             key = (n_batches, number if is_separate else None)
@@ -160,13 +160,9 @@ class DataBinding:
             finding = f"needs columns up to {max(columns)}, its data have {len(dataset.columns)}: {dataset.columns}"
             raise _refusal(layer, finding)
         applies = dataset.is_transformed and layer.type != "MemoryData" and columns[0] == 0
-        transform = self._transform(layer.message) if applies else None
-        if (
-            dataset.manifest is not None
-            and not applies
-            and columns[0] == 0
-            and layer.message.transform_param.ByteSize()
-        ):
+        parameters = layer.message.transform_param
+        transform = transform_options(parameters, root=self.root, layer=layer.name) if applies else None
+        if dataset.manifest is not None and not applies and columns[0] == 0 and parameters.ByteSize():
             finding = "its transform_param is for images, and the dataset's samples are rows of features; leave it out"
             raise _refusal(layer, finding)
         if transform is not None and (fault := mean_fault(transform, dataset.sample_shapes[0])):
@@ -223,9 +219,6 @@ class DataBinding:
             source = without_batch.SerializeToString(deterministic=True)
         tops = tuple(layer.top) if layer.type == "HDF5Data" else ()  # HDF5 rows are found by the tops' names
         return (layer.type, source, (_color(layer), len(layer.top), tops))
-
-    def _transform(self, layer: caffe_pb2.LayerParameter) -> TransformOptions:
-        return transform_options(layer.transform_param, root=self.root, layer=layer.name)
 
 
 def _named_columns(layer: caffe_pb2.LayerParameter, dataset: Dataset) -> tuple[int, ...] | None:

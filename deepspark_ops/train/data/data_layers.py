@@ -154,7 +154,7 @@ class FedLayer:
 def leased_layer(stream: Sequence[FedLayer]) -> FedLayer:
     """Return the layer of a stream whose samples the leases count: the layer with the smallest batch.
 
-    The batches of the other layers are multiples of its batch, so they have several samples for each of its samples.
+    The batches of other layers are multiples of this layer's batch.
     """
     return min(stream, key=lambda layer: layer.batch_size)
 

@@ -127,7 +127,7 @@ class SampleCache:
     def _fill(self, shard: int, start: int, count: int) -> bool:
         """Read missing blocks of a shard into memory; return False if the dataset is too large.
 
-        A block ends with its shard: another shard may be one that has to be fetched.
+        A block ends with its shard: the next shard may have to be fetched.
         """
         for block in range(start // _BLOCK_SAMPLES, -(-(start + count) // _BLOCK_SAMPLES)):
             if (shard, block) not in self._blocks and not self._load(shard, block):

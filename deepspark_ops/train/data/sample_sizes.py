@@ -1,4 +1,4 @@
-"""Sizes of the first samples, where samples may have several: a net that cannot take one of them is refused early."""
+"""Sizes of the first samples, where samples differ in size: a net that cannot take a size is refused early."""
 
 from __future__ import annotations
 

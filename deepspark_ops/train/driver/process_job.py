@@ -148,7 +148,7 @@ class WorkerProcesses(Workers):
             env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
             preexec_fn=lambda: end_with_parent_thread(parent, signal.SIGKILL),
         )
-        # A process that is started again counts its starts before anything heavy is loaded.
+        # A restarted process counts its starts before imports of TensorFlow.
         devices = self._devices.dealt[worker].to_plain() if self._attempts[worker] == 0 else None
         _write(process, json.dumps({"devices": devices}))
         return process

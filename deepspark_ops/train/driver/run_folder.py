@@ -1,4 +1,4 @@
-"""One driver per run folder, on one host and over hosts that share the folder."""
+"""A run folder has a single driver, also among hosts that share the folder."""
 
 from __future__ import annotations
 

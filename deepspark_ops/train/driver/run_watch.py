@@ -199,7 +199,7 @@ class RunWatch:
         self.fetched_bytes += n_bytes
 
     def _show_events(self) -> None:
-        self._add_fetched(*fetched.taken())  # the driver reads samples, too: the first one, and those of tests
+        self._add_fetched(*fetched.taken())  # the driver reads samples, too: the first sample, and the samples of tests
         first_before = self._tail.position.first
         events = self._tail.read()
         if first_before is not None and self._tail.position.first != first_before:

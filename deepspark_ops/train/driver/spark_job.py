@@ -280,7 +280,7 @@ def _properties(config: TrainConfig) -> dict[str, str]:
         "spark.app.name": f"deepspark train {config.run_dir.name}",
         # Starts are counted in the task: Spark knows no progress, and would end the job and with it all workers.
         "spark.task.maxFailures": str(_MAX_FAILURES),
-        # A process that has imported TensorFlow keeps its devices and threads, which are another worker's.
+        # A process with TensorFlow keeps the devices and threads of the worker before.
         "spark.python.worker.reuse": "false",
         **{f"spark.executorEnv.{name}": "1" for name in ONE_THREAD},
     }

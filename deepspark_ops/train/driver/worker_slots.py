@@ -108,7 +108,7 @@ class SlotWatch:
             text = f"all {self._n_workers} workers have a slot now" if self._reported is not None else None
             self._reported = None
             return text
-        # For slots that the cluster lacks from the start; a worker's further starts have their own lines.
+        # For slots that the cluster lacks from the start; each restart of a worker has another line.
         is_news = self.most < self._n_workers and (self._reported is None or self.most > self._reported)
         if not is_news or now - self._quiet_from < TELL_S:
             return None

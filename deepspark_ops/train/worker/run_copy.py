@@ -56,8 +56,9 @@ def copy_run(root: Path, files: Mapping[str, bytes], copy: Path) -> Path:
         files: Name -> content.
         copy: The copy's folder; another process may write the same copy now.
     """
+    old_start, new_start = (f'"{folder}/'.encode() for folder in (root, copy))
     for name, content in files.items():
-        _write(copy / name, _moved(content, root, copy) if name.endswith(_MOVED) else content)
+        _write(copy / name, content.replace(old_start, new_start) if name.endswith(_MOVED) else content)
     return copy
 
 
@@ -65,11 +66,6 @@ def _sees_folder(work: Path, mark: str) -> bool:
     with suppress(OSError):
         return (work / _MARK_FILE).read_text(encoding="utf-8") == mark
     return False
-
-
-def _moved(content: bytes, root: Path, copy: Path) -> bytes:
-    """Return a file's content with the quoted paths below ``root`` below ``copy``."""
-    return content.replace(f'"{root}/'.encode(), f'"{copy}/'.encode())
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -167,7 +167,7 @@ class WorkerLoop:
             if step + n_steps == grant.stop:
                 self._grants.ask_ahead()
             note = self._stabiliser.before_steps(step, n_steps, feeds)
-            self._progress.note(step, note if self._plan.worker == 0 else None)  # one line, not one of each worker
+            self._progress.note(step, note if self._plan.worker == 0 else None)  # one worker writes the line
             report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._rate_scale.at(step), feeds=feeds)
             ended = self._now()
             compute_s += ended - ready
