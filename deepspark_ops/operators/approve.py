@@ -17,10 +17,8 @@ from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.promote import (
     ModelArguments,
-    approval_config,
     author_of,
     read_decision,
-    tell_report,
     write_decision,
 )
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
@@ -79,7 +77,7 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
         run = self.stage_run(context)
         with noted_stage(run.run_dir, self.stage, self.log):
             self.refuse_unknown_conf(context)
-            config = approval_config(self)
+            config = self.config(ApprovalConfig)
             if not config.approval:
                 msg = "nobody is asked: approval is off"
                 raise AirflowSkipException(msg)
@@ -102,9 +100,8 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
             timeout=timeout,
             links={name: site_path() + run_url(dag_run.dag_id, dag_run.run_id, page) for name, page in pages.items()},
         )
-        write_decision(run, decision)
         waiting = waiting_text(decision)
-        tell_report(run, promotes=False, reason=waiting)
+        write_decision(run, decision, waiting=waiting)
         self.log.info("%s (at most %s)", waiting, timeout)
         self.notifiers = [lambda values: notify(values, "approval", waiting, page="answer")]
 
@@ -118,12 +115,11 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
         with noted_stage(run.run_dir, self.stage, self.log):
             gate = gate_decision(read_decision(run))
             approval = _approval(event, gate.reason, approve=self.APPROVE)
-            decision = answered(gate, approval, timeout=approval_config(self).approval_timeout)
+            decision = answered(gate, approval, timeout=self.config(ApprovalConfig).approval_timeout)
             write_decision(run, decision)
             if not decision.promotes:
                 author = Author(approval.who) if approval.who else author_of(context)
                 note_rejected(self.promote_config(context), decision, author, run.run_dir)
-            tell_report(run, promotes=decision.promotes, reason=decision.reason)
             context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
             self.log.info("%s", decision.reason)
             if not decision.promotes:

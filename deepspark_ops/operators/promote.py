@@ -110,15 +110,6 @@ def _with_models(config: PromoteConfig, places: Places) -> PromoteConfig:
     return config.model_copy(update={"models": places.models}) if is_default else config
 
 
-def approval_config(arguments: StageArguments) -> ApprovalConfig:
-    """Return whether a run asks a person, and the limit of the waiting time.
-
-    Raises:
-        ConfigError: A value is wrong.
-    """
-    return arguments.config(ApprovalConfig)
-
-
 def decision_file(run: StageRun) -> Path:
     """Return the path of a run's decision."""
     return run.run_dir / "decision.json"
@@ -137,10 +128,14 @@ def read_decision(run: StageRun) -> Decision:
     return Decision.model_validate_json(regular_bytes(path))
 
 
-def write_decision(run: StageRun, decision: Decision) -> Path:
-    """Write a decision into the run's folder, and return the path."""
+def write_decision(run: StageRun, decision: Decision, *, waiting: str = "") -> Path:
+    """Write a decision into the run's folder and earlier report, and return the path.
+
+    ``waiting`` is the text of the report while the decision waits for a person.
+    """
     path = decision_file(run)
     write_text_whole(path, decision.model_dump_json(indent=1) + "\n")
+    tell_report(run, promotes=decision.promotes and not waiting, reason=waiting or decision.reason)
     return path
 
 
@@ -206,7 +201,6 @@ class DeepSparkDecideOperator(ModelArguments, BaseOperator):
             config = self.promote_config(context)
             decision = self._decide(run, config)
             path = write_decision(run, decision)
-            tell_report(run, promotes=decision.promotes, reason=decision.reason)
             context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
             if not decision.promotes:
                 note_rejected(config, decision, author_of(context), run.run_dir)
@@ -281,7 +275,7 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
             decision = self._decision(run, config)
             if not decision.promotes:
                 raise AirflowSkipException(decision.reason)
-            _require_approval(decision, approval_config(self))
+            _require_approval(decision, self.config(ApprovalConfig))
             production = self._promote(context, run, decision, config)
         folder = version_folder(config.models, production)
         event_values = {"model": config.model, "version": str(folder), "digest": production.manifest_digest}
@@ -309,7 +303,6 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
 
         decision = decide_by_hand(find_candidate(run.run_dir), config, score)
         write_decision(run, decision)
-        tell_report(run, promotes=decision.promotes, reason=decision.reason)
         return decision
 
     def _promote(self, context: Any, run: StageRun, decision: Decision, config: PromoteConfig) -> Production:
