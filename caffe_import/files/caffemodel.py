@@ -204,7 +204,7 @@ def write_caffemodel(path: Path, net_spec: NetSpec, vector: Vector) -> None:
     form has a group per layer, and shared blobs only with their owner. The file appears whole or not at all.
 
     Args:
-        path: Where to; its folder is made if needed.
+        path: The new file; a missing folder is made.
         net_spec: The net.
         vector: float32 (n_params,); read only.
 

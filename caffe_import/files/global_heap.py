@@ -28,9 +28,9 @@ class CheckedFile:
     join reads of Python files. The object has its own position: a forked process reads undisturbed.
 
     Attributes:
-        length_bytes: How long the file's numbers of sizes are.
-        gives_heap: Whether the library may read the heap at all; not so at first.
-        was_asked: Whether it has wanted to.
+        length_bytes: Bytes of a size in the file.
+        gives_heap: Whether the library may read the heap; False at first.
+        was_asked: Whether the library has asked for the heap.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,8 +92,8 @@ def is_whole_collection(content: bytes, length_bytes: int = 8) -> bool:
     """Return whether the objects of a collection follow each other up to the collection's end.
 
     Args:
-        content: All of it, as long as it says.
-        length_bytes: How long the file's numbers of sizes are.
+        content: The whole collection, of the length that it declares.
+        length_bytes: Bytes of a size in the file.
     """
     header = _aligned(8 + length_bytes)
     at = header

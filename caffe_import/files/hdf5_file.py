@@ -28,7 +28,7 @@ def open_hdf5(path: Path, **options: Any) -> h5py.File:
 
     Raises:
         DataSourceError: A part of the file is in another file; the message names it.
-        OSError: And whatever else h5py raises of a file that is missing or damaged.
+        OSError: The file is missing or damaged; h5py raises other errors, too.
     """
     checked = CheckedFile(path)
     file = h5py.File(checked, "r", **options)
@@ -55,15 +55,15 @@ def fixed_text(text: str) -> np.ndarray[tuple[()], np.dtype[np.bytes_]]:
 def attribute(holder: h5py.HLObject, name: str, default: Any = None) -> Any:
     """Return an attribute that is a number or a text, of fixed or variable length.
 
-    The library may kill the process over what is neither.
+    An attribute of another type may end the process inside the library, so the type is checked first.
 
     Args:
-        holder: Has it.
-        name: Of the attribute.
-        default: For one that is not there; None: it must be.
+        holder: Object with the attribute.
+        name: Name of the attribute.
+        default: Value of a missing attribute; None: the attribute must exist.
 
     Raises:
-        OSError: And whatever else h5py raises of what is missing or damaged.
+        OSError: The attribute is missing or damaged; h5py raises other errors, too.
     """
     if default is not None and name not in holder.attrs:
         return default
@@ -73,14 +73,10 @@ def attribute(holder: h5py.HLObject, name: str, default: Any = None) -> Any:
 
 
 def data_set(holder: h5py.Group, name: str) -> h5py.Dataset:
-    """Return a data set of numbers or texts, see ``attribute``.
-
-    Args:
-        holder: Has it.
-        name: Of the data set.
+    """Return a data set of numbers or texts of a group, see ``attribute``.
 
     Raises:
-        OSError: And whatever else h5py raises of what is missing or damaged.
+        OSError: The data set is missing or damaged; h5py raises other errors, too.
     """
     item = holder[name]
     if not isinstance(item, h5py.Dataset):

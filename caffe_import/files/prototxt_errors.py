@@ -82,8 +82,8 @@ def without_words(error: PrototxtError, root: str, reason: str) -> PrototxtError
     """Return an error of a file outside the allowed folders: the position alone, without words of the file.
 
     Args:
-        error: What is wrong, with the file's words.
-        root: What was expected: ``net`` or ``solver``.
+        error: The error with the file's words.
+        root: Expected kind: ``net`` or ``solver``.
         reason: Why the words are left out.
     """
     location = f"{error.path}:{error.line}:{error.column}" if error.line else error.path
@@ -132,7 +132,7 @@ def solver_field_error(
     """Return the error for a solver's field whose value is refused, with the place where it is written.
 
     Args:
-        finding: What was found and what is allowed.
+        finding: The value and the allowed values.
         field_name: The field.
         sources: (name of the text, text): the one to look in first comes first.
         path: Names the solver where no source has the field.
@@ -197,10 +197,10 @@ def explain_parse_error(
     """Return the fault of a text after protobuf's parser refused the text.
 
     Args:
-        error: What the parser says; its position is right, its text is not for users.
+        error: The parser's error, with the right position and a text that is not for users.
         source: The text.
-        root_type: What the text was parsed as.
-        root: What errors call the whole: ``net`` or ``solver``.
+        root_type: Message type of the text.
+        root: Name of the whole text in errors: ``net`` or ``solver``.
     """
     text = source.text
     scan = scan_prototxt(text)

@@ -95,7 +95,7 @@ class NetForm:
 
     Attributes:
         version: Generation of its layers.
-        upgrades: What ``upgrade_net`` changes, one line per step; empty if nothing.
+        upgrades: Changes of ``upgrade_net``, a line for each step; empty without changes.
     """
 
     version: Literal["V0", "V1", "current"]

@@ -16,7 +16,7 @@ class ArgMaxOptions:
 
     Attributes:
         axis: Axis that is searched, None for all axes of a sample together.
-        top_k: How many entries.
+        top_k: Number of entries.
         out_max_val: With an axis: values instead of indices; without: both.
     """
 

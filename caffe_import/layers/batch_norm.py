@@ -18,7 +18,7 @@ class BatchNormOptions:
 
     Attributes:
         use_global_stats: Normalise by the stored sums instead of the batch; default: in TEST.
-        moving_average_fraction: What the stored sums are multiplied by before a batch is added.
+        moving_average_fraction: Factor of the stored sums before a batch is added.
         eps: Added to the variance.
     """
 

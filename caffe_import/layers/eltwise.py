@@ -18,8 +18,8 @@ class EltwiseOptions:
     """Resolved options.
 
     Attributes:
-        operation: What is done to the values at one place.
-        coefficients: For SUM one factor per bottom, else empty.
+        operation: Operation on the bottoms' values at a position.
+        coefficients: For SUM a factor for each bottom, else empty.
         divides_top: For PROD, is a bottom's gradient top / bottom * gradient? NaN where the bottom is 0.
     """
 

@@ -33,7 +33,7 @@ class InfogainLossOptions:
 
     Attributes:
         axis: Axis (canonical) of the classes.
-        loss: What counts and what divides.
+        loss: Counted values and the divisor.
         matrix: (true class, predicted class) as read from ``source``, read-only; None: it is the third bottom.
     """
 

@@ -15,7 +15,7 @@ class TileOptions:
 
     Attributes:
         axis: Axis along which the whole blob is repeated.
-        tiles: How often.
+        tiles: Number of copies.
     """
 
     axis: int

@@ -19,9 +19,7 @@ def initial_vector(net_spec: NetSpec, seed: int) -> Vector:
     The seed and the blob's name make the blob's random generator: adding a layer does not change the start of other
     blobs.
 
-    Args:
-        net_spec: Its layout names the owners.
-        seed: Any integer; equal seeds give equal vectors.
+    Any integer is a seed; equal seeds give equal vectors.
     """
     vector = np.zeros(net_spec.params.n_params, np.float32)
     for entry in net_spec.params.entries:

@@ -14,10 +14,10 @@ class LabelUser:
     """A reader of class labels.
 
     Attributes:
-        layer: Its name.
-        layer_type: Its type.
-        scores: The blob with one score per class, by its name in the file.
-        labels: What it takes.
+        layer: Name of the layer.
+        layer_type: Type of the layer.
+        scores: The blob with a score for each class, by the name in the file.
+        labels: Labels that the layer takes.
     """
 
     layer: str

@@ -57,7 +57,7 @@ class BlobSpec:
 
     Attributes:
         shape: Caffe's shape and axis order (OIHW; (out, in)).
-        filler: How a fresh blob is filled. Caffe's default filler is constant 0.
+        filler: Filler of a fresh blob. Caffe's default filler is constant 0.
         kind: ``statistic`` blobs (BatchNorm's sums) take no gradient and are exchanged in their own way.
     """
 
@@ -91,7 +91,7 @@ class LayerDefinition:
             (LSTM, RNN)? They then count in the clip norm.
         gradient_reads_bottoms: Does Caffe's ``Backward_cpu`` read the data of a bottom again? Labels need not be
             declared: every loss reads them again.
-        labels: What the second bottom holds, where it holds classes.
+        labels: Kind of labels in the second bottom, where the bottom has classes.
         mixes_samples: Does a sample's value in a top depend on the other samples of the batch?
         shares_memory: Are the tops the memory of the first bottom in Caffe (``Blob::ShareData``), with no copy?
         traits: The layer's traits where its options decide them; None: those of its type.

@@ -47,7 +47,7 @@ class LayerSpec:
         bottoms: Names of the blobs read, after automatic splits; a top may equal a bottom (in place).
         tops: Names of the blobs written; automatic tops of loss layers included.
         bottom_shapes: Caffe shapes of the bottoms.
-        definition: What the layer's type made of it (top shapes, blobs, options, ...).
+        definition: Top shapes, blobs, options and others, from the layer's type.
         loss_weights: One per top; 0 where the top is no loss.
         propagate_down: One per bottom: does the gradient flow into this bottom?
         needs_backward: Does any gradient pass through or end in this layer?
@@ -92,7 +92,7 @@ class NetSpec:
         inputs: Blob name -> full shape (batch axis included) for every top of every data layer.
         outputs: Blobs that nothing consumes, in the order Caffe lists them.
         blob_shapes: Every blob's last shape by name.
-        params: Where in the parameter vector the learnable blobs are.
+        params: Positions of the learnable blobs in the parameter vector.
         force_backward: As in the message.
         debug_info: As in the message.
         notes: What Caffe accepts without a message and the user may not have meant, one line each.

@@ -22,8 +22,8 @@ class PythonBlob:
     """One parameter blob of a Python layer, pycaffe's ``self.blobs.add_blob(...)``.
 
     Attributes:
-        shape: Its shape.
-        filler: How a fresh one is filled: prototxt of a FillerParameter, e.g. ``type: "xavier"``; 0 without.
+        shape: Shape of the blob.
+        filler: Filler of a fresh blob: prototxt of a FillerParameter, e.g. ``type: "xavier"``; 0 without.
     """
 
     shape: Shape

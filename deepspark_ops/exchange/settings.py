@@ -49,7 +49,7 @@ class ExchangeSettings:
         lock: ``none``: fastest, pushes that overlap may lose a part. ``striped``: every push survives. ``full``: the
             center is also of one moment. A strategy that needs more than is given gets what it needs.
         transport: ``auto``: shared memory for workers on the server's host.
-        wire_dtype: How pushes travel by socket; see ``transport.compression``.
+        wire_dtype: Number format of pushes by socket; see ``transport.compression``.
         n_servers: Server processes, each with a key range of the center; the first one holds the run state.
         watch_rest_s: Pause between two measurements of lost updates, of a second or so each; at 0 pushes are
             added up all the time, which takes an exchange of a small net 3 % longer.

@@ -88,7 +88,7 @@ def _column_bytes(positions: Shape, weights: Shape) -> int:
 
     Args:
         positions: Positions of the window on each axis of an image; () for a convolution without columns.
-        weights: Of one group, (out, in, kernel...).
+        weights: Shape of a group's weights, (out, in, kernel...).
     """
     if not positions:
         return 0

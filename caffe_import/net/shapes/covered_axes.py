@@ -14,7 +14,7 @@ def covered_axes(request: LayerRequest, axis: int, num_axes: int, *, option: str
     Args:
         request: A layer with one bottom.
         axis: As written; may be negative.
-        num_axes: How many axes from there on; -1: all that follow; 0: one number for all.
+        num_axes: Number of axes from there on; -1: all later axes; 0: a single number for all.
         option: Name of the parameter message, for errors.
 
     Raises:

@@ -19,7 +19,7 @@ class PoolingOptions:
     """Resolved options; pairs are (height, width) in pixels.
 
     Attributes:
-        method: What is taken from a window.
+        method: Value of a window.
         kernel: Window size; the whole image for global pooling.
         stride: Distance of two windows.
         pad: Cells before and after the image; AVE counts them as zeros in its divisor.

@@ -96,7 +96,7 @@ class Center:
         """Return the center of an existing file; see ``CenterMemory.open``.
 
         Args:
-            path: Of the file.
+            path: The file.
             token: As in ``CenterMemory.open``.
             server: The server with the counters of this process's exchanges. None: all servers. An exchange in shared
                 memory moves the whole center, and exchanges by socket at each server count it as staleness.
@@ -153,7 +153,7 @@ class Center:
         """Open an exchange of ``worker``, and count the exchanges of others since the worker's last pull.
 
         Args:
-            worker: Its id.
+            worker: Id of the worker.
             moving_rate: alpha.
             session: Number of the process; see ``session_number``.
 

@@ -54,7 +54,7 @@ class HostCenter:
 
         Args:
             folder: Shared memory of the host.
-            shape: Of the center.
+            shape: Sizes of the center.
             run_id: The run.
             copy_root: Copies the root into a vector, (n_params,).
 

@@ -82,8 +82,8 @@ class LostUpdates:
         """Choose the first chunk: after a rest, or at once where no exchange is open.
 
         Args:
-            center: Watched.
-            chunks: Its cut.
+            center: The watched center.
+            chunks: The center's chunks.
             rest_steps: Calls of ``step`` without a watch before each chunk: adding up pushes takes an exchange of a
                 small net 3 % longer, so it is done for a part of the time only.
         """

@@ -39,7 +39,7 @@ class PushCheck:
         """Start without earlier pushes.
 
         Args:
-            n_chunks: Of the vector.
+            n_chunks: Number of chunks of the vector.
             samples: Look at ``MEMORY_LOOK`` floats of a chunk or two.
         """
         self._n_chunks = n_chunks

@@ -121,12 +121,12 @@ def exchange_in_memory(
     Args:
         center: Mapped or private.
         chunks: The vector's cut.
-        worker: Whose exchange it is; it is open.
+        worker: The worker of the open exchange.
         order: Chunk positions in the order to take.
         context: Numbers of this exchange.
         local: The worker's parameters, (n_params,), read only.
         new_local: Receives the new parameters, (n_params,).
-        start: What the worker began with, (n_params,); see ``Strategy.keeps_start``.
+        start: The worker's parameters after the last exchange or pull, (n_params,); see ``Strategy.keeps_start``.
         push: Scratch of at least one chunk.
         center_copy: Receives the center as the pushes leave it, (n_params,), where the strategy pulls first.
         measure_distance: Return the L2 norm of local - center, without BatchNorm's statistics.
@@ -136,7 +136,7 @@ def exchange_in_memory(
 
     Raises:
         WorkerFenced: Another process is the worker now.
-        ExchangeUnavailable: A lock was not to be had.
+        ExchangeUnavailable: A lock was not free in time.
     """
     strategy = chunks.strategy
     worker_chunk, apply = strategy.worker_chunk, push_applier(center, chunks, worker, context, order[0])

@@ -17,10 +17,10 @@ class RoundNote(NamedTuple):
 
     Attributes:
         loss: Mean loss of the minibatches behind the push.
-        learning_rate: Rate for the update by them, rate scale included.
-        update: Number of the update among the worker's own, from 1.
-        is_first: Is it this process's first push?
-        comm_period: tau as this worker would choose it; 0: the others decide.
+        learning_rate: Rate of the update, rate scale included.
+        update: Number of the update among the worker's updates, from 1.
+        is_first: Is this the first push of the process?
+        comm_period: The worker's proposal of tau; 0: the others decide.
     """
 
     loss: float = 0.0

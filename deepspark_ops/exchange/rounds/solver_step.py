@@ -78,8 +78,8 @@ class CenterSolver:
             params: (n_params,), written.
             slots: ``n_slots`` vectors of history, (n_params,), written.
             gradient: (n_params,): mean over the workers of their sums over iter_size passes; not written.
-            learning_rate: Of this update.
-            update: Its number, from 1: Adam's t.
+            learning_rate: Rate of this update.
+            update: Number of the update, from 1: Adam's t.
         """
         scale = self._scale(gradient)
         rule = RULES[self.type]

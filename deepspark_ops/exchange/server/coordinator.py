@@ -62,7 +62,7 @@ class Coordinator:
     Attributes:
         settings: The run.
         statistics: Gathers BatchNorm's statistics.
-        updates: What the server itself does with the center.
+        updates: The server's own updates of the center.
         snapshots: Gathers the parts of snapshots.
     """
 
@@ -78,7 +78,7 @@ class Coordinator:
 
         Args:
             settings: The run.
-            center: Where the parameters are; stays the caller's.
+            center: Parameters; the caller closes the center.
             clock: Seconds, the same for all processes of the host and never going back.
             writes_in_turn: Writes snapshots' files.
 
@@ -304,14 +304,14 @@ class Coordinator:
         """Note a worker's complete push, and wait for the end of the round.
 
         Args:
-            worker: Who.
-            sequence: Of its exchange.
-            note: What it reports of its push.
+            worker: Sender of the push.
+            sequence: Number of the worker's exchange.
+            note: The worker's report of the push.
             wait_s: Longest wait, seconds; default ``ROUND_WAIT_S``.
 
         Returns:
-            The tau that all take from now on, 0 for each its own, once the round is over and the center moved; None
-            after ``wait_s``: call again.
+            The tau of all workers from now on, 0 for a tau of each worker, once the round is over and the center moved;
+            None after ``wait_s``: call again.
         """
         self.expire()
         with self._shared.lock:

@@ -29,13 +29,13 @@ class StatisticsExchange:
         """Add a worker's sums; see ``StatisticBlobs.gathered``.
 
         Args:
-            worker: Who.
-            session: Its process.
-            sequence: Number of the exchange; the same one of the same session is added once.
-            sums: Its own since it last handed them over, packed, (n_values,); only read.
+            worker: Sender of the sums.
+            session: The worker's process.
+            sequence: Number of the exchange; a repeated number of a session adds nothing.
+            sums: The worker's sums since the last hand-over, packed, (n_values,); only read.
 
         Raises:
-            PushRefused: They are not finite.
+            PushRefused: Some sums are not finite.
         """
         if self._center.push_check is not None and not np.isfinite(sums).all():
             not_finite = PushRefused("some are not finite")

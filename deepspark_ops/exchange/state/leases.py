@@ -188,8 +188,8 @@ class DataLeases:
         """Note a lease as read.
 
         Args:
-            worker: Who read it.
-            lease_id: As given by ``lease``.
+            worker: Reader of the lease.
+            lease_id: Number from ``lease``.
 
         Returns:
             The epoch's report if this was its last piece. A lease that was lost meanwhile changes nothing.

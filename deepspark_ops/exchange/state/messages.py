@@ -63,25 +63,23 @@ class Message(ABC):
 
     @abstractmethod
     def apply(self, state: ExchangeState, now: float) -> Any:
-        """Change ``state``; deterministic, since the journal repeats the call after a restart.
+        """Change ``state`` at ``now``, the arrival in seconds of the server's clock.
 
-        Args:
-            state: To change.
-            now: Seconds on the server's clock when the message came.
+        Deterministic, since the journal repeats the call after a restart.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Message, Generic[Answer]):
-    """A worker's request. Answered once per session and number: a repeated one gets the same answer again.
+    """A worker's request. A session has one answer a number: a repeated request gets the same answer again.
 
     A worker whose connection broke repeats its open request; the server may have been killed between writing the
     request to the journal and answering.
 
     Attributes:
         changes_clock: Whether the request can end a round, the run, or the steps of a snapshot.
-        worker: Whose request it is.
-        number: Of the request, rising within a session.
+        worker: Sender of the request.
+        number: Number of the request, rising within a session.
     """
 
     changes_clock: ClassVar[bool] = False

@@ -30,7 +30,7 @@ class ServerState:
     """The strategy's server vectors in a snapshot, see ``Strategy.saved_vectors``. The caller owns the arrays.
 
     Attributes:
-        strategy: Its name.
+        strategy: Name of the strategy.
         counts: Pushes of each chunk that the vectors hold and the center does not, (n_chunks,), uint64.
         vectors: (n_vectors, n_params), float32.
     """
@@ -43,7 +43,7 @@ class ServerState:
         """Write the vectors into the center of a resumed run, before a worker joins.
 
         Returns:
-            What the user should know where it does not fit: it is left out then.
+            A note for the user where the vectors do not fit and are left out; else None.
         """
         saved = strategy.saved_vectors
         same_counts = self.counts.shape == center.counts.shape or strategy.round == "all"
@@ -65,7 +65,7 @@ class CenterCopy:
 
     Attributes:
         applied: Exchanges that the center had taken, as in ``ExchangeStatus``.
-        strategy: Its name.
+        strategy: Name of the strategy.
         counts: Pushes of each chunk that ``vectors`` hold and the center does not; empty without such vectors.
         center: (n_params,), float32.
         vectors: The strategy's saved vectors, each (n_params,), float32.
@@ -206,8 +206,8 @@ class Waiting:
     """The snapshots with parts in a scratch folder, complete or not.
 
     Attributes:
-        count: How many.
-        size: Of all their files, bytes.
+        count: Number of snapshots.
+        size: Size of all files, bytes.
     """
 
     count: int

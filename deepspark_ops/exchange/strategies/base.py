@@ -200,7 +200,7 @@ class Strategy:
         Args:
             center: The center's chunk.
             extras: This chunk of the server's own vectors.
-            push: What ``worker_chunk`` wrote.
+            push: Result of ``worker_chunk``.
             context: Numbers of this exchange.
             n_held: Pushes of this chunk that the server's vectors hold and the center does not.
 
@@ -227,8 +227,8 @@ class Strategy:
 
         Args:
             gradient: Sum over ``n_passes`` passes, taken at ``local``; 0 for statistics; read only.
-            local: Where it was taken; read only.
-            center: Where the step begins; read only.
+            local: Parameters of the measurement; read only.
+            center: Start of the step; read only.
             n_passes: iter_size.
         """
         raise NotImplementedError

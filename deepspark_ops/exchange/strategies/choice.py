@@ -25,12 +25,7 @@ def strategy_choices() -> tuple[str, ...]:
 
 
 class Choice(NamedTuple):
-    """A strategy.
-
-    Attributes:
-        name: Its name.
-        reason: One line for the log.
-    """
+    """Name of a strategy, and the reason of the choice: a line for the log."""
 
     name: str
     reason: str

@@ -53,9 +53,9 @@ def measured_near(strategy: str, n_workers: int, *, uneven: bool = False) -> tup
     """Return a strategy's rows, one per net, for the largest measured number of workers up to ``n_workers``.
 
     Args:
-        strategy: Its name; none for one that was not measured.
-        n_workers: At least 2; with fewer than were measured, the least.
-        uneven: Of the runs with slow workers.
+        strategy: Name of the strategy; a strategy without measurements has no rows.
+        n_workers: At least 2; below the least measured number, the rows of the least number.
+        uneven: Rows of the runs with slow workers.
     """
     alike = [row for row in measured_rows() if bool(row.stragglers) == uneven]
     counts = {row.workers for row in alike}

@@ -21,11 +21,11 @@ class Begun(NamedTuple):
     """A server's answer to the begin of an exchange.
 
     Attributes:
-        place: First chunk of the worker's order that it has not applied yet.
+        place: First chunk of the worker's order that the server has not applied yet.
         staleness: Exchanges of others since this worker's last pull.
         total: Exchanges that all workers ended before.
-        others_open: Exchanges of others that are open, and may have read what this one reads.
-        n_workers: Workers that are there; in a tree of centers, children of the root.
+        others_open: Open exchanges of others, which may have read the same center.
+        n_workers: Present workers; in a tree of centers, children of the root.
     """
 
     place: int
@@ -47,8 +47,8 @@ class ChunkStream:
         """Send and receive for exchange ``sequence``.
 
         Args:
-            connection: To the server of a key range.
-            plan: What the exchange goes by.
+            connection: Connection to the server of a key range.
+            plan: Strategy, chunks and buffers of the exchange.
             order: Positions of the key range's chunks, in the order in which the worker takes them.
             window: Chunks asked for ahead.
             sequence: Number of the exchange.

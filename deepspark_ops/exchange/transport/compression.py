@@ -73,11 +73,11 @@ class Pushes(Protocol):
         """Return the bytes of a push, valid until they are sent; may correct ``new_local``, both (n,).
 
         Args:
-            buffer: Where the push was computed.
-            span: Its place in the vector.
-            push: What the server is to add.
+            buffer: Buffer that holds the push.
+            span: Range of the push in the vector.
+            push: Numbers that the server adds.
             new_local: The worker's new parameters.
-            share: How far the push moves the center, in elastic differences (``Strategy.center_share``).
+            share: Movement of the center by the push, in elastic differences (``Strategy.center_share``).
         """
 
     def exchanged(self) -> None:

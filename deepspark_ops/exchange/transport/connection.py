@@ -48,7 +48,7 @@ class ExchangeAddress:
 
     Attributes:
         host: Address the server listens on.
-        port: Its port.
+        port: Port of the server.
         run_id: The run.
         secret: 32 bytes; never in a file, an argument, the environment or a log.
         transport: ``auto``: shared memory where the center can be mapped, else the socket.
@@ -95,7 +95,7 @@ class ServerConnection:
 
         Args:
             address: The server.
-            caller: How errors call this process: ``worker 3``, ``driver``.
+            caller: Name of this process in errors: ``worker 3``, ``driver``.
         """
         self.address = address
         self.caller = caller

@@ -32,7 +32,7 @@ class Transfer(Protocol):
 
     Attributes:
         name: ``shm``, ``socket``, ``tree`` or ``local``.
-        plan: What the exchanges go by.
+        plan: Strategy, chunks and buffers of the exchanges.
     """
 
     name: str

@@ -141,9 +141,9 @@ class RangeExchange:
 
     Attributes:
         context: Numbers of the exchange, once it has begun.
-        sequence: Its number.
-        connection: On which it was begun last: what was sent over it comes before what is sent next.
-        squares: Place of a chunk -> squared distance of local and center, where that is measured.
+        sequence: Number of the exchange.
+        connection: Connection with the last begin: frames arrive in the order of sending.
+        squares: Turn of a chunk -> squared distance of local and center, where the distance is measured.
         n_pulled: Chunks that are in ``new_local``, where chunks are pulled after their push.
     """
 

@@ -198,9 +198,9 @@ class WorkerLink(Protocol):
 
         Args:
             local: The worker's parameters, shape (n_params,), float32, contiguous; only read, and only during the
-                call. Where the strategy's unit is the gradient, that, with the parameters' statistics in their places.
+                call. Where the strategy's unit is the gradient: the gradient, with the parameters' statistics in place.
             measure_distance: Fill ``ExchangeReport.distance``; costs about a tenth more, so only where it is logged.
-            note: What a strategy whose workers wait for each other needs to know.
+            note: Report with the push, for strategies whose workers wait for each other.
 
         Returns:
             The worker's new parameters, a fresh vector aligned to 64 bytes, and the report. The vector is for the
@@ -218,8 +218,8 @@ class WorkerLink(Protocol):
         """Return the next piece of data; None once every step of the run is acknowledged.
 
         Args:
-            dataset: Its name.
-            read: Leases of the dataset to report by the same message, whose samples are all used.
+            dataset: Name of the dataset.
+            read: Leases of the dataset whose samples are all used, reported by the same message.
         """
 
     def send_event(self, event: Event) -> None:

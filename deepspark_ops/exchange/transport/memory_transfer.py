@@ -35,10 +35,10 @@ class MemoryTransfer:
 
         Args:
             name: ``shm`` or ``local``.
-            plan: What the exchanges go by.
-            center: The caller's; closed by ``close``.
-            session: By which this process is the worker.
-            calls: To the server.
+            plan: Strategy, chunks and buffers of the exchanges.
+            center: The center; ``close`` closes it.
+            session: Session of this process as the worker.
+            calls: Calls to the server.
         """
         self.name = name
         self.plan = plan

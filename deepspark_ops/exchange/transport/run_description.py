@@ -24,14 +24,14 @@ class RunDescription:
     Attributes:
         n_params: Length of the parameter vector.
         n_workers: p.
-        strategy_name: What runs; with one worker ``SINGLE_WORKER`` unless the strategy needs the server.
+        strategy_name: Strategy in use; with one worker ``SINGLE_WORKER`` unless the strategy needs the server.
         options: The strategy's own.
         moving_rate: alpha; 0 for the strategy's default by the number of present workers.
         chunk: Floats per chunk.
         statistics: BatchNorm's blobs.
         transport: How workers may reach the center.
         lock: The lock that is used.
-        wire_dtype: How pushed numbers travel by socket.
+        wire_dtype: Number format of pushes by socket.
         center_path: The center's file on the server's host; "None" for private memory.
         check_pushes: Whether nonsense is refused.
         center_token: Hexadecimal: who finds it in the file maps the same memory.

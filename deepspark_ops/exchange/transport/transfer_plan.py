@@ -19,17 +19,17 @@ class TransferPlan:
     """The plan of a worker's exchanges. Used by one thread.
 
     Attributes:
-        worker: Its id.
+        worker: Id of the worker.
         n_params: Length of the parameter vector.
         n_workers: p.
         moving_rate: alpha, as it is now; 0 for the strategy's default.
         chunk: Floats per chunk.
-        strategy: What runs.
-        wire_dtype: How pushed numbers travel.
+        strategy: Strategy in use.
+        wire_dtype: Number format of pushes.
         statistics: BatchNorm's blobs.
         chunks: The chunks of the vector.
         order: In which this worker goes through them.
-        vectors: Where fresh vectors come from.
+        vectors: Source of fresh vectors.
         start: What the worker went on from after its last exchange or pull, if the strategy wants to know.
         reports_center: Whether exchanges report the center; see ``WorkerLink.report_center``.
         center_copy: Receives the center after the worker's push, (n_params,), in an exchange that reports the center.

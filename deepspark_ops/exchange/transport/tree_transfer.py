@@ -50,12 +50,12 @@ class TreeTransfer(MemoryTransfer):
         """Take the host's center, which the worker has entered.
 
         Args:
-            plan: What the exchanges of worker and host go by.
-            host: The host's center; the caller's.
-            session: By which this process is the worker.
-            calls: To the server.
-            root: To the server's center; closed by ``close``.
-            lock: Held during exchanges with the root; default: none.
+            plan: Strategy, chunks and buffers of the exchanges of worker and host.
+            host: The host's center; the caller closes it.
+            session: Session of this process as the worker.
+            calls: Calls to the server.
+            root: Transfer to the server's center; ``close`` closes it.
+            lock: Lock during exchanges with the root; default: none.
             pause: Sleeps.
             now: Returns seconds.
         """

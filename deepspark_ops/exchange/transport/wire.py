@@ -56,7 +56,7 @@ class Frame:
         operation: One of this module's operations.
         dtype: Element type of the payload.
         worker: Worker id; ``events.DRIVER`` for the driver.
-        turn: Of a chunk in the worker's order; else 0.
+        turn: Position of a chunk in the worker's order; else 0.
         sequence: Number of the exchange or of the call.
         offset: First element of a chunk in the vector.
         count: Elements of the payload; for ``PULL`` elements wanted, with no payload.
@@ -123,13 +123,13 @@ class Connection:
         """Take over a channel.
 
         Args:
-            channel: Of the handshake; closed by ``close``.
+            channel: Result of the handshake; ``close`` closes it.
             run_id: In every frame.
             limit_bytes: Longest payload of numbers that is accepted.
             timeout_s: Longest silence in the middle of a frame, and longest wait for room to send.
             vanished_s: After about this long without a sign of the other host's kernel the connection breaks, also
                 between frames.
-            peer: How errors call the other side.
+            peer: Name of the other side in errors.
         """
         self.channel = channel
         self.run_id = run_id

@@ -49,8 +49,8 @@ def keep_record(paths: RunPaths, earlier: Mapping[Path, bytes]) -> None:
     """Put the files of a finished run back if it was prepared again with other inputs; warn that nothing is trained.
 
     Args:
-        paths: Of the run, prepared again.
-        earlier: ``prepared_files`` before.
+        paths: Paths of the run, which was prepared again.
+        earlier: Result of ``prepared_files`` before.
     """
     if other := _other_inputs(paths, earlier):
         put_back(earlier)
@@ -89,9 +89,9 @@ def check_result(
     """Refuse to call a run without a result a success.
 
     Args:
-        config: Of the run.
-        status: Of the exchange at the end.
-        outcomes: How the workers ended.
+        config: The run's options.
+        status: State of the exchange at the end.
+        outcomes: An outcome of each worker.
         max_iter: Clock at which the run was to end.
         has_changed: Whether the center differs from the start.
 

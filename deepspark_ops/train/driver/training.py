@@ -101,7 +101,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
     """Train; a finished run returns at once, an interrupted run goes on from the last snapshot.
 
     Args:
-        config: Of the run.
+        config: The run's options.
         signals: The user's requests meanwhile.
         prepare_workers: Takes the run, its devices and the address that the driver listens on.
 

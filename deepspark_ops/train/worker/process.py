@@ -110,7 +110,7 @@ def train_worker(
     Args:
         run: The run.
         link: A joined link.
-        plan: Of this worker.
+        plan: The worker's plan.
         devices: The worker's devices.
         attempt: Earlier starts of the worker.
         clock: The clock as the worker joined.

@@ -50,13 +50,13 @@ def greet_client(
         sock: Just accepted; with TLS an SSL socket that has not shaken hands yet.
         secret: The run's.
         run_id: The run.
-        peer: How errors call the other side.
-        protection: Of the bytes that follow.
+        peer: Name of the other side in errors.
+        protection: Protection of the later bytes.
         certificate: Digest of this server's certificate; empty without TLS.
 
     Raises:
         ProtocolError: The client does not know the secret, or saw another certificate.
-        ExchangeUnavailable: It closed or was silent.
+        ExchangeUnavailable: The other side closed or was silent.
     """
     deadline = time.monotonic() + HANDSHAKE_TIMEOUT_S
     _encrypt(sock, deadline, peer)
@@ -88,16 +88,16 @@ def greet_server(
         sock: Just connected; with TLS an SSL socket that has not shaken hands yet.
         secret: The run's.
         run_id: The run.
-        peer: How errors call the other side.
-        timeout_s: Longest wait for all of it.
-        protection: Of the bytes that follow.
+        peer: Name of the other side in errors.
+        timeout_s: Longest wait for the whole handshake.
+        protection: Protection of the later bytes.
         certificate: Digest of the run's certificate; empty without TLS.
 
     Raises:
         HandshakeFailed: Not our server, another run's, or the server refuses or does not know the secret. A byte
             that was changed on the way gives the same error.
         ProtocolError: The server has another certificate than the run's.
-        ExchangeUnavailable: It closed or was silent.
+        ExchangeUnavailable: The other side closed or was silent.
     """
     deadline = time.monotonic() + timeout_s
     shown_certificate = _encrypt(sock, deadline, peer)
@@ -139,7 +139,7 @@ class _Shared:
         run_id: The run.
         server_nonce: Fresh, the server's.
         client_nonce: Fresh, the client's.
-        protection: Of what follows.
+        protection: Protection of the later bytes.
         certificate: Digest of the server's certificate, as this side sees it; empty without TLS.
     """
 

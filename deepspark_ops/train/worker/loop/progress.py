@@ -200,7 +200,7 @@ class ProgressLines:
 
         Args:
             clock: The clock after the worker's last step.
-            report: Of the model's last call.
+            report: Report of the model's last call.
         """
         if self._plan.display > 0 and self.sums.steps:
             self._send_sums(clock, report, -1, self._now())

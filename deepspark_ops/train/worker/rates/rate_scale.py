@@ -113,8 +113,8 @@ def plan_rate_scale(
 
     Args:
         setting: ``auto``, ``none`` or the factor itself, as in TrainConfig.
-        progress_per_step: Of the strategy with this number of workers, in (0, 1].
-        factor: Of ``auto``, above 0.
+        progress_per_step: The strategy's value with this number of workers, in (0, 1].
+        factor: Factor of ``auto``, above 0.
         n_workers: With a single worker ``auto`` is exactly 1: Caffe's own run.
         origin: Clock at which the run begins.
         max_iter: Clock at which the run ends.

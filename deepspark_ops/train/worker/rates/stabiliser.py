@@ -139,7 +139,7 @@ class Stabiliser:
         Args:
             step: Clock of the next step.
             n_steps: Number of steps in the next run.
-            feeds: Of these steps.
+            feeds: Minibatches of these steps.
         """
         if not (self.needs_center or self._plan.groups):
             return ""
