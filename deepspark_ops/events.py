@@ -214,4 +214,6 @@ def _within(columns: int, start: str, parts: Sequence[str]) -> str:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}:{_short(part)}" for key, part in value.items())
     return f"{value:.6g}" if isinstance(value, float) else str(value)

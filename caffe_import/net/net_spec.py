@@ -260,7 +260,10 @@ class _NetBuilder:
                 continue
             if index < len(bottoms) and blob == bottoms[index]:
                 if not kind.in_place:
-                    finding = f'top "{blob}" overwrites its bottom; {kind.name} cannot work in place'
+                    finding = (
+                        f'top "{blob}" overwrites its bottom; {kind.name} cannot work in place: '
+                        "give the top another name"
+                    )
                     raise request.refuse(finding)
             elif blob in self._makers:
                 finding = f'top "{blob}" is already made by layer "{self._makers[blob]}"'

@@ -208,7 +208,7 @@ def _server_checksum(server: ServerState) -> int:
 
 def _check(checksum: int, written: Any) -> None:
     if checksum != int(written):
-        msg = "its checksum is another one"
+        msg = "the checksum differs from the stored checksum"
         raise ValueError(msg)
 
 

@@ -69,6 +69,8 @@ def test_a_report_says_the_important_numbers_first_and_fits_the_log() -> None:
     )
     assert len(format_event(long, max_iter=45_000_000)) <= 120
     assert format_event(make_event("loss", clock=1, worker=0, loss="nan")) == "worker 0 loss clock=1 loss=nan"
+    several = make_event("loss", clock=1, worker=0, loss=1.5, outputs={"aux": 0.25, "main": "nan"})
+    assert format_event(several) == "worker 0 loss clock=1 loss=1.5 outputs=aux:0.25,main:nan"
 
 
 def test_a_report_of_the_server_is_short() -> None:

@@ -201,7 +201,10 @@ class TestRefusals:
                 INPUT + inner_product("a") + inner_product("b", top="a"),
                 'layer "b" (InnerProduct): top "a" is already made by layer "a"',
             ),
-            (INPUT + inner_product("a", top="x"), 'top "x" overwrites its bottom; InnerProduct cannot work in place'),
+            (
+                INPUT + inner_product("a", top="x"),
+                'top "x" overwrites its bottom; InnerProduct cannot work in place: give the top another name',
+            ),
             (INPUT + 'layer { name: "r" type: "ReLU" top: "y" }', "has 0 bottoms, allowed: 1"),
             (INPUT + 'layer { name: "r" type: "ReLU" bottom: "x" }', "has 0 tops, allowed: 1"),
             (INPUT + 'layer { name: "r" type: "ReLU" bottom: "x" top: "y" top: "z" }', "has 2 tops, allowed: 1"),

@@ -268,7 +268,7 @@ def test_a_loss_scale_goes_into_the_snapshot_and_comes_out(tmp_path: Path) -> No
     assert [state and state.loss_scale for state in states] == [LossScale(0.25, 1999), None]
     with h5py.File(path, "r+") as file:
         file["workers/0"].attrs["good_steps"] = 1998
-    with pytest.raises(DataError, match="its checksum is another one"):
+    with pytest.raises(DataError, match="the checksum differs from the stored checksum"):
         read_worker_state(path, 0)
 
 
