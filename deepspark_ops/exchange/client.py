@@ -45,9 +45,9 @@ from deepspark_ops.param_vector import Vector
 _Answer = TypeVar("_Answer")
 
 
-def connect(address: ExchangeAddress) -> WorkerLink:
-    """Return a link to a running exchange; ``join`` makes the connection."""
-    return SocketLink(address)
+def connect(address: ExchangeAddress, *, confirms_later: bool = False) -> WorkerLink:
+    """Return a link to a running exchange; ``join`` makes the connection. See ``SocketLink``."""
+    return SocketLink(address, confirms_later=confirms_later)
 
 
 class SocketLink(StateRequests):
@@ -57,11 +57,19 @@ class SocketLink(StateRequests):
     in a container or on another host has another token. A lock serves all calls. An exchange by socket holds the
     lock, and a thread that wants a lease waits; an exchange in shared memory holds the lock only for its requests to
     the server. In a tree of centers, workers on other hosts than the server's exchange with the center of their host.
+
+    With ``confirms_later`` an exchange or an event returns before the server's last answer, and the worker computes
+    while the answer travels. The next call of the link waits for the answer, and after a broken connection sends again
+    what the server has not applied. So the call after an exchange, e.g. its acknowledgement, proves that the exchange
+    is in the center.
     """
 
-    def __init__(self, address: ExchangeAddress, shared_memory: Path = SHARED_MEMORY) -> None:
+    def __init__(
+        self, address: ExchangeAddress, shared_memory: Path = SHARED_MEMORY, *, confirms_later: bool = False
+    ) -> None:
         """Connect at ``join``; ``shared_memory`` has the center of this host in a tree of centers."""
         self._address = address
+        self._confirms_later = confirms_later
         self._shared_memory = shared_memory
         self._host: HostCenter | None = None
         self._server = ServerConnection(address, "worker")
@@ -86,12 +94,13 @@ class SocketLink(StateRequests):
             joined = self._server.call(request, worker=worker)
             self._worker = worker
             self._server.introduce_with(self._attach_first)
-            calls = SocketCalls(self._server, worker, self._lock)
+            calls = SocketCalls(self._server, worker, self._lock, confirms_later=self._confirms_later)
             if center is not None:
                 self._transfer = MemoryTransfer("shm", TransferPlan(run, worker), center, self._session, calls)
                 return run.welcome(joined["clock"], transport)
             servers = [self._server, *(self._further_server(port) for port in self._address.more_ports)]
-            root = SocketTransfer(TransferPlan(run, worker, run.wire_dtype), servers, joined["sequence"])
+            vectors = TransferPlan(run, worker, run.wire_dtype, confirms_later=self._confirms_later)
+            root = SocketTransfer(vectors, servers, joined["sequence"])
             if has_tree:
                 host = self._host = self._open_host_center(run, root)
                 plan = TransferPlan(run, worker)
@@ -130,7 +139,11 @@ class SocketLink(StateRequests):
 
     def send_event(self, event: Event) -> None:
         """See ``WorkerLink``."""
-        self._call({"call": "event", "line": event.to_json()})
+        self._joined()
+        with self._lock:
+            self._server.send_call({"call": "event", "line": event.to_json()}, worker=self._worker)
+            if not self._confirms_later:
+                self._server.settle()
 
     def send_state(
         self, iteration: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[np.generic]]

@@ -19,7 +19,6 @@ from deepspark_ops.planning.accuracy import accuracy_of
 from deepspark_ops.planning.net_size import NetSize, measure_net
 from deepspark_ops.planning.plan_report import MEASURED_WORKERS, Advice, PlanReport, Row
 from deepspark_ops.planning.simulator import (
-    CONTROL_CALLS,
     Crew,
     ExchangeCost,
     Hardware,
@@ -174,7 +173,7 @@ class _Planner:
             self._hardware,
             wire_dtype=choice.wire_dtype,
             n_servers=choice.n_servers,
-            control_calls=0 if has_tree else CONTROL_CALLS,
+            has_grant=not has_tree,
         )
         if not has_tree:
             return cost

@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from dataclasses import astuple, dataclass, replace
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +30,34 @@ from deepspark_ops.param_vector import CHUNK_FLOATS, chunk_ranges
 
 WIRE_BYTES: dict[WireDtype, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Bytes of a pushed float. Pulled floats have four bytes: only pushes are rounded (``transport/compression``)."""
-CONTROL_CALLS = 2
-"""Round trips of every exchange by any transport: the grant and its acknowledgement."""
-SOCKET_CALLS = 2
-"""Further round trips by socket: BEGIN and END; chunks are requested in advance and add no wait."""
+
+
+class _Requests(NamedTuple):
+    """Requests of an exchange.
+
+    Attributes:
+        handled: By the server, the grant among them.
+        awaited: Of these, the round trips for which the worker waits.
+    """
+
+    handled: int
+    awaited: int
+
+
+_BY_SOCKET = {
+    "before": _Requests(handled=3, awaited=1),  # of grant, begin and end the begin, which asks for the first chunks
+    "after": _Requests(handled=3, awaited=2),  # begin, last chunk
+    "after_round": _Requests(handled=6, awaited=4),  # of two begins and "pushed": grant, begin, round, first chunks
+    "never": _Requests(handled=3, awaited=3),
+}
+_IN_MEMORY = {
+    "before": _Requests(handled=1, awaited=0),
+    "after": _Requests(handled=1, awaited=0),
+    "after_round": _Requests(handled=2, awaited=2),  # grant and round
+    "never": _Requests(handled=1, awaited=1),
+}
+"""By ``Strategy.pulls``. Without rounds, several workers ask for a grant during the steps before. The end of an
+exchange is answered during the steps after. This holds if the steps take as long as these round trips."""
 _EVENTS_PER_WORKER = 12
 _LEAST_EVENTS = 3_000
 _WARM_UP = 3
@@ -224,13 +249,13 @@ def socket_cost(
     *,
     wire_dtype: WireDtype,
     n_servers: int,
-    control_calls: int = CONTROL_CALLS,
+    has_grant: bool = True,
 ) -> ExchangeCost:
     """Return the cost of an exchange of workers on other hosts.
 
     The server processes of ``n_servers`` key ranges work in parallel on a host and share the link: more servers
     multiply the computing speed, not the link's speed. The slowest range, which is the longest by whole chunks,
-    decides. An exchange of a host's center with the root has no control calls: the workers' exchanges have them.
+    decides. An exchange of a host's center with the root is without ``has_grant``: the workers' exchanges have grants.
 
     Raises:
         ConfigError: More servers than chunks.
@@ -241,11 +266,11 @@ def socket_cost(
         raise ConfigError(msg)
     longest = min(n_params, math.ceil(n_chunks / n_servers) * CHUNK_FLOATS)
     up, down = WIRE_BYTES[wire_dtype], 0 if strategy.pulls == "never" else 4
-    calls = control_calls + SOCKET_CALLS
-    control_s = calls * hardware.control_s / 2
+    requests = _BY_SOCKET[strategy.pulls]
+    control_s = (requests.handled - (not has_grant)) * hardware.control_s / 2
     link_s = max(up, down) * n_params / hardware.bandwidth_bytes
     busy_s = (up + down) * longest / hardware.server_bytes
-    latency_s = calls * (2 * hardware.latency_s + hardware.control_s / 2)
+    latency_s = requests.awaited * (2 * hardware.latency_s + hardware.control_s / 2)
     if strategy.pulls != "after_round":
         return ExchangeCost(max(link_s, busy_s) + control_s, 0.0, link_s, latency_s, hardware.own_s(n_params))
     # No worker pulls before all workers have pushed: the two directions take turns.
@@ -259,14 +284,16 @@ def socket_cost(
 def memory_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> ExchangeCost:
     """Return the cost of an exchange of workers that map the center: the server only keeps the clock."""
     passes = 1 if strategy.pulls == "never" else 2
-    control_s = CONTROL_CALLS * hardware.control_s / 2
+    requests = _IN_MEMORY[strategy.pulls]
     copy_s = passes * 4 * n_params / hardware.memory_bytes
-    return ExchangeCost(control_s, 0.0, 2 * control_s + copy_s, 0.0, hardware.own_s(n_params))
+    least_s = requests.awaited * hardware.control_s + copy_s
+    return ExchangeCost(requests.handled * hardware.control_s / 2, 0.0, least_s, 0.0, hardware.own_s(n_params))
 
 
 def host_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> ExchangeCost:
     """Return the cost of an exchange with the center of a host other than the server's; control calls use the link."""
-    return replace(memory_cost(n_params, strategy, hardware), latency_s=CONTROL_CALLS * 2 * hardware.latency_s)
+    latency_s = _IN_MEMORY[strategy.pulls].awaited * 2 * hardware.latency_s
+    return replace(memory_cost(n_params, strategy, hardware), latency_s=latency_s)
 
 
 def root_comm_period(

@@ -24,7 +24,7 @@ from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.transport.link import ExchangeStatus, Welcome
 from deepspark_ops.param_vector import Vector
-from deepspark_ops.planning.simulator import CONTROL_CALLS, Crew, Hardware, host_cost, socket_cost
+from deepspark_ops.planning.simulator import Crew, Hardware, host_cost, socket_cost
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.simulation.cluster import Cluster, StepTimes
 from deepspark_ops.simulation.results import CurvePoint, VirtualResult, main_figure
@@ -99,7 +99,7 @@ def cluster_of(config: VirtualRunConfig, settings: ExchangeSettings, seed: int) 
             hardware,
             wire_dtype="float32",
             n_servers=1,
-            control_calls=0 if has_tree else CONTROL_CALLS,
+            has_grant=not has_tree,
         ),
         host_cost=host_cost(settings.n_params, strategy, hardware) if has_tree else None,
         stragglers=config.stragglers,

@@ -71,26 +71,28 @@ class ChunkStream:
         """Open the exchange, or continue an open exchange.
 
         Args:
-            asks_ahead: Send the first PULLs at once, since the exchange begins with the first chunk.
+            asks_ahead: Send the first PULLs at once, for pulls that begin with the first chunk.
         """
         self._queue(Frame(wire.BEGIN, wire.BYTES, self._plan.worker, 0, self._sequence))
-        pulls_first = self._plan.strategy.pulls == "before"
-        n_asked = self._window if pulls_first and asks_ahead else 0
-        for turn in range(n_asked):
-            self.ask(turn)
+        if asks_ahead:
+            self.ask_first(0)
         self.send_rest()
         answer = expect_json(self._connection, wire.ANSWER)
-        begun = Begun(*(int(answer[name]) for name in Begun._fields))
-        if pulls_first:
-            for turn in range(begun.place + n_asked, begun.place + self._window):
-                self.ask(turn)
-        return begun
+        return Begun(*(int(answer[name]) for name in Begun._fields))
 
-    def end(self) -> int:
-        """Close the exchange; return the number of overlapping exchanges."""
+    def send_end(self) -> None:
+        """Close the exchange; ``receive_end`` reads the answer."""
         self._queue(Frame(wire.END, wire.BYTES, self._plan.worker, 0, self._sequence))
         self.send_rest()
+
+    def receive_end(self) -> int:
+        """Return the number of overlapping exchanges, from the answer to the end."""
         return int(expect_json(self._connection, wire.ANSWER)["overlaps"])
+
+    def ask_first(self, start: int) -> None:
+        """Queue PULLs of a whole window from ``start``."""
+        for turn in range(start, start + self._window):
+            self.ask(turn)
 
     def ask(self, turn: int) -> None:
         """Queue a PULL, unless ``turn`` is past the last chunk."""

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from deepspark_ops.errors import (
     ConfigError,
@@ -84,10 +84,25 @@ class ExchangeAddress:
         return cls(**{**plain, **texts, "more_ports": tuple(plain["more_ports"])})
 
 
+class _Unanswered(NamedTuple):
+    """A sent request: ``receive`` reads the answer over ``connection``; over another one ``send`` comes again first."""
+
+    connection: Connection | None
+    send: Callable[[Connection], None]
+    receive: Callable[[Connection], Any]
+
+    def finish(self, connection: Connection, _: bool) -> Any:
+        """Return the answer."""
+        if connection is not self.connection:
+            self.send(connection)
+        return self.receive(connection)
+
+
 class ServerConnection:
     """A connection to the server with reconnects: requests are repeated over a new connection until time is up.
 
-    Not thread-safe.
+    A request may be sent without a wait for its answer; the next request waits for the answers of both. Not
+    thread-safe.
     """
 
     def __init__(self, address: ExchangeAddress, caller: str) -> None:
@@ -102,6 +117,7 @@ class ServerConnection:
         self.limit_bytes = wire.MAX_JSON_BYTES
         self._connection: Connection | None = None
         self._sequence = 0
+        self._unanswered: list[_Unanswered] = []
         self._introduce: Callable[[Connection], None] | None = None
 
     def introduce_with(self, introduce: Callable[[Connection], None]) -> None:
@@ -109,13 +125,51 @@ class ServerConnection:
         self._introduce = introduce
 
     def repeat(self, attempt: Callable[[Connection, bool], _Result]) -> _Result:
-        """Call ``attempt(connection, is_repeated)`` until a call succeeds.
+        """Call ``attempt(connection, is_repeated)`` until a call succeeds, after the answers of all sent requests.
 
         Raises:
             ExchangeUnavailable: Not within ``exchange_timeout_s``; the message counts the tries.
             HandshakeFailed: ``HANDSHAKE_TRIES`` handshakes failed, one after the other.
             ProtocolError: As raised by ``attempt``: repeating does not help.
         """
+        self.settle()
+        return self._repeat(attempt)
+
+    def send(self, send: Callable[[Connection], None], receive: Callable[[Connection], Any]) -> None:
+        """Send a repeatable request without a wait; ``settle`` and every later request wait for the answer first.
+
+        Args:
+            send: Sends the request; called again over a new connection if the connection breaks before the answer.
+            receive: Reads the answer from the connection. Over one connection answers come in the order of requests.
+
+        Raises:
+            ProtocolError: As raised by ``send``.
+        """
+        connection = self._connection
+        try:
+            if connection is not None:
+                send(connection)
+        except ExchangeUnavailable:
+            self.close()
+            connection = None
+        except ProtocolError:
+            self.close()
+            raise
+        self._unanswered.append(_Unanswered(connection, send, receive))
+
+    def settle(self) -> Any:
+        """Wait for the answers of all sent requests; return the last answer.
+
+        Raises:
+            ExchangeUnavailable, HandshakeFailed, ProtocolError: As ``repeat``.
+        """
+        requests, self._unanswered = self._unanswered, []
+        answer = None
+        for request in requests:
+            answer = self._repeat(request.finish)
+        return answer
+
+    def _repeat(self, attempt: Callable[[Connection, bool], _Result]) -> _Result:
         deadline = time.monotonic() + self.address.exchange_timeout_s
         backoff_s, tries, failed_handshakes = FIRST_BACKOFF_S, 0, 0
         while True:
@@ -141,8 +195,17 @@ class ServerConnection:
 
     def call(self, request: Mapping[str, Any], *, worker: int = DRIVER) -> Any:
         """Make a repeatable control call; return the answer."""
+        self.send_call(request, worker=worker)
+        return self.settle()
+
+    def send_call(self, request: Mapping[str, Any], *, worker: int) -> None:
+        """Make a repeatable control call without a wait, see ``send``."""
         self._sequence += 1
-        return self.repeat(lambda connection, _: call_once(connection, request, worker, self._sequence))
+        sequence = self._sequence
+        self.send(
+            lambda connection: connection.send_json(wire.CALL, request, worker=worker, sequence=sequence),
+            lambda connection: expect_json(connection, wire.ANSWER),
+        )
 
     def close(self) -> None:
         """Drop the connection."""

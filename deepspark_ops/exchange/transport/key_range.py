@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.strategies.base import ExchangeContext, rate_beside_others
+from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.chunk_stream import Begun, ChunkStream
 from deepspark_ops.exchange.transport.compression import make_pushes
-from deepspark_ops.exchange.transport.connection import ServerConnection, call_once
+from deepspark_ops.exchange.transport.connection import ServerConnection, call_once, expect_json
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.exchange.transport.wire import Connection
 from deepspark_ops.param_vector import Vector
 
 WINDOW_BYTES = 4 << 20
+_NO_VECTOR: Vector = np.empty(0, np.float32)
 LEAST_WINDOW_CHUNKS = 3
 """Least number of pulled chunks without a push: both directions and both ends stay busy, also when either end waits a
 while for a core."""
@@ -35,6 +38,7 @@ class KeyRange:
         self.pushes = make_pushes(self.window, plan.chunk, plan.n_params, plan.wire_dtype, plan.strategy)
         self._plan = plan
         self._center = aligned_vector(plan.chunk)
+        self._overlaps = 0
 
     def note_pull(self) -> None:
         """Count staleness from now on."""
@@ -44,29 +48,44 @@ class KeyRange:
         """Copy this part of the center into ``vector``, (n_params,)."""
 
         def attempt(connection: Connection, _: bool) -> None:
-            self._pull_all(self._stream(connection, sequence), vector)
+            stream = self._stream(connection, sequence)
+            stream.ask_first(0)
+            self._pull_all(stream, vector)
 
         self.server.repeat(attempt)
 
     def exchange_chunks(self, part: RangeExchange) -> None:
         """Push this key range, and pull unless the strategy waits for a round; see ``Transfer``."""
         self.server.repeat(lambda connection, is_repeated: self._exchange_rest(connection, part, not is_repeated))
+        if self._plan.strategy.pulls == "after_round":
+            self._report_pushed(part)
 
     def _exchange_rest(self, connection: Connection, part: RangeExchange, asks_ahead: bool) -> None:
         """Open the exchange on this connection, and exchange every chunk that the server has not applied."""
         pulls = self._plan.strategy.pulls
         stream = self._stream(connection, part.sequence)
-        first = part.begin(stream, connection, asks_ahead=asks_ahead)
+        first = part.begin(stream, connection, asks_ahead=asks_ahead and pulls == "before")
         if pulls == "before":
+            if not asks_ahead:
+                stream.ask_first(first)
             self._pull_and_push(stream, part, first)
         elif pulls == "after":
             self._push_and_pull(stream, part, first)
         else:
             self._push_only(stream, part, first)
         stream.send_rest()
-        if pulls == "after_round":
-            # The first server closes the round, and must wait until this server has applied all pushes.
-            call_once(connection, {"call": "pushed"}, self._plan.worker, part.sequence)
+
+    def _report_pushed(self, part: RangeExchange) -> None:
+        """Have the server say that it has applied every push: the first server closes the round after all servers."""
+
+        def send(connection: Connection) -> None:
+            if connection is not part.connection:
+                self._exchange_rest(connection, part, asks_ahead=False)
+            connection.send_json(wire.CALL, {"call": "pushed"}, worker=self._plan.worker, sequence=part.sequence)
+
+        self.server.send(send, lambda connection: expect_json(connection, wire.ANSWER))
+        if self.index:  # the first server answers in turn: its round closes after its own pushes
+            self.server.settle()
 
     def pull_result(self, part: RangeExchange) -> None:
         """Copy the result of the round."""
@@ -74,30 +93,54 @@ class KeyRange:
         def attempt(connection: Connection, _: bool) -> None:
             stream = self._stream(connection, part.sequence)
             # Begin again: with lock=full the server released the lock while the round was open.
-            part.begin(stream, connection)
+            part.begin(stream, connection, asks_ahead=True)
             self._pull_all(stream, part.new_local)
 
         self.server.repeat(attempt)
 
     def end(self, part: RangeExchange) -> int:
-        """Close the exchange; return the number of overlapping exchanges."""
+        """Close the exchange; return the number of overlapping exchanges.
 
-        def attempt(connection: Connection, _: bool) -> int:
-            if connection is not part.connection:
-                # Pushes over the old connection may be lost.
-                self._exchange_rest(connection, part, asks_ahead=False)
-            return self._stream(connection, part.sequence).end()
+        With ``confirms_later`` the answer is read before the next request's answer, and the number is that of the
+        exchange before. Not where a strategy never pulls, since then no answer proves that earlier pushes arrived, and
+        not at servers of further key ranges: the first server's answers prove nothing of them.
+        """
+        pulls = self._plan.strategy.pulls
 
-        overlaps = self.server.repeat(attempt)
+        def send(connection: Connection) -> None:
+            if connection is not part.connection:  # pushes over the old connection may be lost
+                if pulls == "never":
+                    self._exchange_rest(connection, part, asks_ahead=False)
+                else:
+                    self._push_again(connection, part)
+            self._stream(connection, part.sequence).send_end()
+
+        def receive(connection: Connection) -> None:
+            self._overlaps += self._stream(connection, part.sequence).receive_end()
+
+        self.server.send(send, receive)
+        if pulls == "never" or self.index or not self._plan.confirms_later:
+            self.server.settle()
+        part.forget_vectors()
         self.pushes.exchanged()
+        overlaps, self._overlaps = self._overlaps, 0
         return overlaps
+
+    def _push_again(self, connection: Connection, part: RangeExchange) -> None:
+        """Send the pushes that the server has not applied, as they were: the worker may use the result already."""
+        stream = self._stream(connection, part.sequence)
+        for turn in range(part.begin(stream, connection), len(self.order)):
+            if turn not in part.payloads:
+                msg = f"{connection.peer}: expects push {turn} of exchange {part.sequence}, which it has answered"
+                raise ProtocolError(msg)
+            stream.push(turn, part.payloads[turn])
+        stream.send_rest()
 
     def _stream(self, connection: Connection, sequence: int) -> ChunkStream:
         return ChunkStream(connection, self._plan, self.order, self.window, sequence)
 
     def _pull_all(self, stream: ChunkStream, vector: Vector) -> None:
-        for turn in range(self.window):
-            stream.ask(turn)
+        """Receive all chunks; the first window was asked for."""
         for turn, position in enumerate(self.order):
             stream.receive(turn, vector[self._plan.chunks.spans[position]])
             stream.ask(turn + self.window)
@@ -145,6 +188,7 @@ class RangeExchange:
         connection: Connection with the last begin: frames arrive in the order of sending.
         squares: Turn of a chunk -> squared distance of local and center, where the distance is measured.
         n_pulled: Chunks that are in ``new_local``, where chunks are pulled after their push.
+        payloads: Turn -> bytes of a push, while the bytes' buffer is the push's: a later answer proves earlier pushes.
     """
 
     def __init__(
@@ -164,6 +208,7 @@ class RangeExchange:
         self.squares: dict[int, float] = {}
         self.new_local = new_local
         self.n_pulled = 0
+        self.payloads: dict[int, memoryview] = {}
         self._measure = measure
         self._plan = plan
         self._key_range = key_range
@@ -196,4 +241,12 @@ class RangeExchange:
         plan.chunks.clear_statistics(position, push)
         if self._center_copy is not None:
             np.add(center, push, out=self._center_copy[span])
-        return pushes.pack(buffer, span, push, new_local, plan.strategy.center_share(self.context))
+        self.payloads.pop(turn - self._key_range.window, None)
+        payload = pushes.pack(buffer, span, push, new_local, plan.strategy.center_share(self.context))
+        self.payloads[turn] = payload
+        return payload
+
+    def forget_vectors(self) -> None:
+        """Let the worker's vectors be used again; only ``payloads`` are needed to push again."""
+        self.new_local = self._local = self._start = _NO_VECTOR
+        self._center_copy = None

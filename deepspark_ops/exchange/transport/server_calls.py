@@ -17,11 +17,19 @@ logger = logging.getLogger(__name__)
 class SocketCalls:
     """``ServerCalls`` of one worker by socket."""
 
-    def __init__(self, server: ServerConnection, worker: int, lock: AbstractContextManager[object]) -> None:
-        """Use a connection to the first server, with ``lock`` held."""
+    def __init__(
+        self,
+        server: ServerConnection,
+        worker: int,
+        lock: AbstractContextManager[object],
+        *,
+        confirms_later: bool = False,
+    ) -> None:
+        """Use a connection to the first server, with ``lock`` held; see ``SocketLink`` for ``confirms_later``."""
         self._server = server
         self._worker = worker
         self._lock = lock
+        self._confirms_later = confirms_later
 
     def await_round(self, sequence: int, note: RoundNote | None) -> int:
         """See ``ServerCalls``; the server answers now and then, so that the worker notices a silent server."""
@@ -34,10 +42,11 @@ class SocketCalls:
     def add_statistics(self, sequence: int, sums: Vector) -> None:
         """See ``ServerCalls``."""
 
-        def attempt(connection: Connection, _: bool) -> None:
+        def send(connection: Connection) -> None:
             frame = Frame(wire.STATISTICS, wire.FLOAT32, self._worker, 0, sequence, 0, len(sums))
             connection.send(frame, wire.number_bytes(sums))
-            expect_frame(connection, wire.STATISTICS)
 
         with self._lock:
-            self._server.repeat(attempt)
+            self._server.send(send, lambda connection: expect_frame(connection, wire.STATISTICS))
+            if not self._confirms_later:
+                self._server.settle()

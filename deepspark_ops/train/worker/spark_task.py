@@ -123,4 +123,4 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
         differences,
         driver_files,
     )
-    return run_worker(task, connect(plain["address"]))
+    return run_worker(task, connect(plain["address"], confirms_later=True))

@@ -79,7 +79,7 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, names: Iterable[str
     acknowledged: list[tuple[int, int]] = []
     n_deaths = last_death = 0
     with start_exchange(settings, expected) as running:
-        link = connect(running.address)
+        link = connect(running.address, confirms_later=True)
         link.join(0)
         local = link.pull()
         by_request: list[Grant] = []
@@ -109,6 +109,7 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, names: Iterable[str
                 assert lease.id == 1 + (read[0].id if read else 0), "a repeated question has the answer of before"
                 read = [lease]
                 local, _ = link.exchange(local + steps(answer))
+                link.heartbeat()  # its answer comes after the answer to the end of the exchange
                 acknowledged.append((answer.start, answer.stop))
                 old, expected = expected, expected + steps(answer)
                 center = running.center.snapshot()

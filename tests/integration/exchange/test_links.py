@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.state.grants import Grant, Wait
 from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.chunk_stream import ChunkStream
 from deepspark_ops.exchange.transport.connection import expect_json
 from deepspark_ops.exchange.transport.wire import Frame
 from tests.processes import wait_until
@@ -24,6 +26,7 @@ from tests.soak.proxy import Proxy
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, initial_vector, make_settings
 
 TIMEOUT_S = 4.0
+N_CHUNKS = 4
 
 
 @pytest.mark.parametrize("fault", ["is_half_open", "is_held"])
@@ -81,6 +84,55 @@ def test_a_link_that_carries_nothing_any_more_is_named_by_both_sides_and_the_oth
                 other.acknowledge(answer)
         lost = [event for event in read_events(settings.events) if event.kind == "worker_lost"]
         assert (0, "silent") in [(event.worker, event.data["reason"]) for event in lost]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "wire_dtype", "lost_from"),
+    [
+        *(("easgd", wire_dtype, lost_from) for wire_dtype in ("float32", "bfloat16") for lost_from in (0, 2, 4, 5)),
+        # A pull after its push proves the push; the end can be lost.
+        *(("async_diloco", "float32", lost_from) for lost_from in (4, 5)),
+    ],
+)
+def test_pushes_that_are_lost_after_the_exchange_returned_are_sent_again_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, wire_dtype: str, lost_from: int
+) -> None:
+    """Of the four pushes, the end and its answer, those from ``lost_from`` are lost."""
+    settings = make_settings(tmp_path, transport="socket", strategy=strategy, wire_dtype=wire_dtype)
+    with (
+        start_exchange(settings, initial_vector()) as running,
+        closing(connect(running.address, confirms_later=True)) as link,
+    ):
+        link.join(0)
+        local, grant = link.pull(), link.request_grant(4)
+        assert isinstance(grant, Grant)
+        moved = local + np.linspace(-1.0, 1.0, len(local), dtype=np.float32)
+        push, send_end = ChunkStream.push, ChunkStream.send_end
+
+        def push_or_lose(stream: ChunkStream, turn: int, payload: memoryview) -> None:
+            if turn < lost_from:
+                push(stream, turn, payload)
+
+        def end_or_lose(stream: ChunkStream) -> None:
+            if lost_from > N_CHUNKS:
+                send_end(stream)
+                wait_until(lambda: running.poll().exchanges == (1, 0), "the end of the exchange")
+            stream._connection.channel.sock.shutdown(socket.SHUT_RDWR)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ChunkStream, "push", push_or_lose)
+            patch.setattr(ChunkStream, "send_end", end_or_lose)
+            new_local, _ = link.exchange(moved)
+        kept = new_local.copy()
+        assert running.poll().exchanges == (lost_from > N_CHUNKS, 0)
+        assert isinstance(link.request_grant(4, done=[grant]), Grant)
+        np.testing.assert_array_equal(new_local, kept)
+        status = running.poll()
+        assert (status.acknowledged, status.exchanges, status.duplicate_chunks) == (4, (1, 0), 0)
+        # The center has moved by what the worker has lost, or by what the worker moved.
+        moves = moved - new_local if strategy == "easgd" else new_local - local
+        np.testing.assert_allclose(running.center.vector - initial_vector(), moves, atol=3e-6)
+        assert np.abs(moves).max() > 0.1
 
 
 @pytest.mark.long

@@ -157,21 +157,33 @@ def test_socket_cost_by_hand():
         bandwidth_bytes=1e9, latency_s=1e-4, server_bytes=2e9, control_s=2e-4, loop_s=3e-4, cold_bytes=4e9
     )
     cost = socket_cost(N_PARAMS, EASGD, hardware, wire_dtype="float32", n_servers=1)
-    # 4 MB each way at 1 GB/s, both at once; the process moves 8 MB at 2 GB/s; four control calls, half of each.
-    assert cost.service_s == pytest.approx(max(0.004, 0.004) + 4 * 1e-4)
-    # Four round trips and the other halves; 4 MB that come back at 4 GB/s, and the loop's own time.
-    assert cost.alone_s == pytest.approx(cost.service_s + 4 * (2 * 1e-4 + 1e-4) + 0.001 + 3e-4)
+    # 4 MB each way at 1 GB/s, both at once; the process moves 8 MB at 2 GB/s; grant, begin and end, half of each.
+    assert cost.service_s == pytest.approx(max(0.004, 0.004) + 3 * 1e-4)
+    # The begin's round trip and other half; 4 MB that come back at 4 GB/s, and the loop's own time.
+    assert cost.alone_s == pytest.approx(cost.service_s + (2 * 1e-4 + 1e-4) + 0.001 + 3e-4)
+    # A host's center has no grants: begin and end.
+    of_host = socket_cost(N_PARAMS, EASGD, hardware, wire_dtype="float32", n_servers=1, has_grant=False)
+    assert of_host.service_s == pytest.approx(0.004 + 2 * 1e-4)
+    # A round: grant, begin, "pushed", round, begin and end; not awaited are "pushed" and end.
+    rounds = socket_cost(N_PARAMS, SYNC, hardware, wire_dtype="float32", n_servers=1)
+    assert rounds.service_s == pytest.approx(0.004 + 6 * 1e-4 + 0.004)
+    assert rounds.latency_s == pytest.approx(4 * (2 * 1e-4 + 1e-4))
+    single = socket_cost(N_PARAMS, EASGD.for_workers(1), hardware, wire_dtype="float32", n_servers=1)
+    assert single.latency_s == pytest.approx(3 * (2 * 1e-4 + 1e-4))
     slow_link = Hardware(bandwidth_bytes=1e8, latency_s=0.0, server_bytes=2e9, control_s=2e-4)
     for n_servers in (1, 4):  # key ranges share the host's link
         cost = socket_cost(N_PARAMS, EASGD, slow_link, wire_dtype="float32", n_servers=n_servers)
-        assert cost.service_s == pytest.approx(0.04 + 4e-4)
+        assert cost.service_s == pytest.approx(0.04 + 3e-4)
 
 
 def test_memory_cost_by_hand():
     hardware = Hardware(memory_bytes=8e9, control_s=2e-4, loop_s=3e-4, cold_bytes=4e9)
     cost = memory_cost(N_PARAMS, EASGD, hardware)
-    assert cost.service_s == pytest.approx(2 * 1e-4)  # the server keeps the clock, no more
-    assert cost.alone_s == pytest.approx(2 * 2e-4 + 8e6 / 8e9 + 4e6 / 4e9 + 3e-4)
+    assert cost.service_s == pytest.approx(1e-4)  # the server keeps the clock, no more
+    assert cost.alone_s == pytest.approx(8e6 / 8e9 + 4e6 / 4e9 + 3e-4)
+    rounds = memory_cost(N_PARAMS, SYNC, hardware)
+    assert rounds.alone_s == pytest.approx(2 * 2e-4 + 8e6 / 8e9 + 4e6 / 4e9 + 3e-4)
+    assert rounds.service_s == pytest.approx(2 * 1e-4)
 
 
 def test_own_time_of_a_worker_delays_it_and_nobody_else():
@@ -245,5 +257,6 @@ def test_tau_of_hosts_keeps_the_share_of_the_roots_exchanges():
 
 def test_host_cost_by_hand():
     hardware = Hardware(latency_s=0.001, memory_bytes=4e9, control_s=0.0001, loop_s=0.0, cold_bytes=math.inf)
-    # Two calls over the link, four bytes of a parameter down and up.
-    assert host_cost(N_PARAMS, EASGD, hardware).alone_s == pytest.approx(2 * (0.0001 + 0.002) + 0.002)
+    # Four bytes of a parameter down and up; in rounds also two calls over the link.
+    assert host_cost(N_PARAMS, EASGD, hardware).alone_s == pytest.approx(0.002)
+    assert host_cost(N_PARAMS, SYNC, hardware).alone_s == pytest.approx(2 * (0.0001 + 0.002) + 0.002)
