@@ -84,6 +84,7 @@ def make_event(kind: EventKind, *, clock: int = 0, worker: int = DRIVER, **data:
 
 
 _KINDS = frozenset(get_args(EventKind))
+_END_OF_TIME_S = 1e12
 
 
 @cache
@@ -109,7 +110,9 @@ def parse_event(line: str | bytes) -> Event | None:
     version, time_s, kind = take("v", None), take("time", None), take("kind", None)
     clock, worker = take("clock", None), take("worker", None)
     is_event = version == EVENT_VERSION and isinstance(kind, str) and kind in _KINDS
-    if not is_event or not isinstance(clock, int) or not isinstance(worker, int) or not isinstance(time_s, int | float):
+    if not is_event or not isinstance(clock, int) or not isinstance(worker, int):
+        return None
+    if not isinstance(time_s, int | float) or not abs(time_s) < _END_OF_TIME_S:  # an infinity is no JSON
         return None
     return Event(cast("EventKind", kind), clock, worker, fields, float(time_s))
 

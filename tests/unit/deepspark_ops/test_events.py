@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def test_a_line_without_one_of_its_keys_is_no_event(key: str, value: object) -> 
     else:
         fields[key] = value
     assert parse_event(json.dumps(fields)) is None
+
+
+@pytest.mark.parametrize("time_s", ["1e999", "-1e999", "NaN", "1" + 400 * "0"])
+def test_a_time_that_is_no_time_is_no_event(time_s: str) -> None:
+    line = re.sub(r'"time": [0-9.]+', '"time": {}', EVENT.to_json())
+    assert parse_event(line.replace("{}", "1e9")) is not None
+    assert parse_event(line.replace("{}", time_s)) is None
 
 
 @pytest.mark.parametrize("line", ["", "[]", '"x"', '{"v": 1', "[" * 100_000, "\ud800", '{"v": 1}'])
