@@ -15,6 +15,7 @@ import numpy as np
 
 from caffe_import.errors import CaffeImportError, NetError
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
+from caffe_import.layers.batch_norm import moving_fractions
 from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers, left_out_tops
@@ -337,6 +338,14 @@ class _Inspection:
         spec = self._solver.spec
         if spec.max_iter < 1:
             self._note("error", f"solver: max_iter={spec.max_iter}: must be at least 1")
+        fraction = max(moving_fractions(net).values(), default=0.0)
+        if 0 < spec.max_iter < 1 / max(1 - fraction, 1e-9):
+            self._note(
+                "warning",
+                f"train net: BatchNorm's stored statistics average all {spec.max_iter} minibatches of the run "
+                f"(moving_average_fraction {fraction:g}), so tests fall behind the training loss, as in Caffe; give "
+                "more minibatches or a smaller fraction",
+            )
         if not spec.snapshot and not spec.snapshot_after_train:
             self._note("error", "solver: snapshot is 0 and snapshot_after_train false, so no weights would be kept")
         self._check_weights(net, self._config.weights or [Path(path) for path in self._solver.weights])

@@ -432,3 +432,16 @@ def test_a_bottom_that_the_rules_leave_out_names_its_layer_and_the_state(folder)
     assert finding.endswith(
         '; layer "conv" makes it, but its include/exclude rules leave it out of phase TEST (level 1, stages: a)'
     )
+
+
+@pytest.mark.parametrize(("max_iter", "is_noted"), [(999, True), (1001, False)])
+def test_a_run_shorter_than_the_window_of_batch_norm_is_noted(folder, max_iter, is_noted):
+    normed = 'layer { name: "norm" type: "BatchNorm" bottom: "conv" top: "conv" }\nlayer { name: "relu"'
+    (folder / "net.prototxt").write_text(NET.replace('layer { name: "relu"', normed))
+    problems = inspect(folder, overrides=f"max_iter: {max_iter}").problems
+    notes = [problem.finding for problem in problems if "stored statistics average all" in problem.finding]
+    message = (
+        "train net: BatchNorm's stored statistics average all 999 minibatches of the run (moving_average_fraction "
+        "0.999), so tests fall behind the training loss, as in Caffe; give more minibatches or a smaller fraction"
+    )
+    assert notes == [message] * is_noted
