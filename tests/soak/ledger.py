@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,18 +32,25 @@ _OPEN = 2
 class NotedLink(SocketLink):
     """A worker's link with a ledger, in files below ``folder``."""
 
-    def __init__(self, address: ExchangeAddress, folder: Path, name: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: ExchangeAddress, folder: Path, name: str, *, confirms_later: bool) -> None:
+        super().__init__(address, confirms_later=confirms_later)
         self._path = folder / f"{name}-{os.getpid()}-{os.urandom(4).hex()}"
         self._grants = os.open(self._path.with_suffix(".grants"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._pushes: PushLedger | None = None
         self._base = 0
+        self._is_open = False
+        self._ending = threading.Lock()
+        self._n_joins = 0
 
     def join(self, worker: int) -> Welcome:
         welcome = super().join(worker)
         plan = self._joined().plan
+        self._is_open = False
         if plan.strategy.pushes_add_up:
-            self._pushes = PushLedger(self._path.with_suffix(".pushes"), welcome.n_params)
+            # A file of its own for each join: an exchange that the server gave up stays open in the file before.
+            self._n_joins += 1
+            path = self._path.with_name(f"{self._path.name}-{self._n_joins}.pushes")
+            self._pushes = PushLedger(path, welcome.n_params)
             plain = plan.strategy.worker_chunk
 
             def noted(
@@ -58,13 +66,19 @@ class NotedLink(SocketLink):
     def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
         for grant in done:  # in a message of its own, whose answer says whether the grant counts
             self.acknowledge(grant)
+        is_answered_now = self._is_open  # an exchange that ends meanwhile is answered later
         answer = super().request_grant(want, held=held)
+        if is_answered_now:
+            self._end()
         if isinstance(answer, Grant) and answer.count:
             self._write("granted", answer)
         return answer
 
     def acknowledge(self, grant: Grant) -> bool:
+        is_answered_now = self._is_open
         counts = super().acknowledge(grant)
+        if is_answered_now:
+            self._end()
         if counts and grant.count:
             self._write("done", grant)
         return counts
@@ -75,9 +89,14 @@ class NotedLink(SocketLink):
         self._base = local.ctypes.data
         if self._pushes is None:
             return super().exchange(local, measure_distance=measure_distance, note=note)
+        with self._lock:
+            self._server.settle()
+        self._end()
         self._pushes.begin()
         answer = super().exchange(local, measure_distance=measure_distance, note=note)
-        self._pushes.end()
+        self._is_open = True
+        if answer[1].transport == "shm":
+            self._end()
         return answer
 
     def close(self) -> None:
@@ -85,6 +104,13 @@ class NotedLink(SocketLink):
         if self._grants >= 0:
             os.close(self._grants)
             self._grants = -1
+
+    def _end(self) -> None:
+        """Note the end of an exchange: in shared memory at once, by socket after the next answer of the server."""
+        with self._ending:  # requests of two threads may see the answer
+            if self._is_open and self._pushes is not None:
+                self._is_open = False
+                self._pushes.end()
 
     def _write(self, status: str, grant: Grant) -> None:
         os.write(self._grants, json.dumps([status, grant.start, grant.stop]).encode() + b"\n")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -168,7 +169,7 @@ def work(settings: dict[str, Any], worker: int, attempt: int, folder: str, log: 
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)
-    client.connect = lambda address: NotedLink(address, Path(folder), "link")
+    client.connect = partial(NotedLink, folder=Path(folder), name="link")  # type: ignore[assignment]
     from deepspark_ops.devices.in_task import TaskGrant
     from deepspark_ops.train.worker.spark_task import run_in_task
 

@@ -43,8 +43,8 @@ class NoSignals:
 
 
 def _kill_before_acknowledging(dies_at: int, connect: Callable[..., WorkerLink]) -> Callable[..., WorkerLink]:
-    def connected(address: Any) -> WorkerLink:
-        link = connect(address)
+    def connected(address: Any, **options: bool) -> WorkerLink:
+        link = connect(address, **options)
         acknowledge, request_grant = link.acknowledge, link.request_grant
 
         def kill_or_acknowledge(grant: Grant) -> bool:
