@@ -245,9 +245,8 @@ def _wait_for_drivers_end(driver_pid: int, wake: int) -> None:
     Standard input ends with the driver, unless a fork of the driver holds the other end.
     """
     stdin = sys.stdin.fileno()
-    while (
-        os.getppid() == driver_pid
-    ):  # a new parent: the whole driver has died, not only the thread that started this process
+    # Another parent: the whole driver has died, not only the thread that started this process.
+    while os.getppid() == driver_pid:
         readable, _, _ = select.select([stdin, wake], [], [])
         if wake in readable:
             os.read(wake, select.PIPE_BUF)

@@ -101,9 +101,9 @@ class KeyRange:
     def end(self, part: RangeExchange) -> int:
         """Close the exchange; return the number of overlapping exchanges.
 
-        With ``confirms_later`` the answer is read before the next request's answer, and the number is that of the
-        exchange before. Not where a strategy never pulls, since then no answer proves that earlier pushes arrived, and
-        not at servers of further key ranges: the first server's answers prove nothing of them.
+        With ``confirms_later`` the next request reads the answer, and the returned number is the number of the exchange
+        before. Two kinds of exchanges wait for the answer: without pulls, no answer proves that earlier pushes arrived;
+        at servers of further key ranges, the next request to the first server proves nothing.
         """
         pulls = self._plan.strategy.pulls
 
