@@ -69,10 +69,9 @@ class SocketLink(StateRequests):
     ) -> None:
         """Connect at ``join``; ``shared_memory`` has the center of this host in a tree of centers."""
         self._address = address
-        self._confirms_later = confirms_later
         self._shared_memory = shared_memory
         self._host: HostCenter | None = None
-        self._server = ServerConnection(address, "worker")
+        self._server = ServerConnection(address, "worker", confirms_later=confirms_later)
         self._session = secrets.token_hex(8)
         self._lock = threading.Lock()
         self._requests = 0
@@ -94,13 +93,12 @@ class SocketLink(StateRequests):
             joined = self._server.call(request, worker=worker)
             self._worker = worker
             self._server.introduce_with(self._attach_first)
-            calls = SocketCalls(self._server, worker, self._lock, confirms_later=self._confirms_later)
+            calls = SocketCalls(self._server, worker, self._lock)
             if center is not None:
                 self._transfer = MemoryTransfer("shm", TransferPlan(run, worker), center, self._session, calls)
                 return run.welcome(joined["clock"], transport)
             servers = [self._server, *(self._further_server(port) for port in self._address.more_ports)]
-            vectors = TransferPlan(run, worker, run.wire_dtype, confirms_later=self._confirms_later)
-            root = SocketTransfer(vectors, servers, joined["sequence"])
+            root = SocketTransfer(TransferPlan(run, worker, run.wire_dtype), servers, joined["sequence"])
             if has_tree:
                 host = self._host = self._open_host_center(run, root)
                 plan = TransferPlan(run, worker)
@@ -142,8 +140,6 @@ class SocketLink(StateRequests):
         self._joined()
         with self._lock:
             self._server.send_call({"call": "event", "line": event.to_json()}, worker=self._worker)
-            if not self._confirms_later:
-                self._server.settle()
 
     def send_state(
         self, iteration: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[np.generic]]
@@ -192,6 +188,7 @@ class SocketLink(StateRequests):
             self._transfer = self._host = None
 
     def _further_server(self, port: int) -> ServerConnection:
+        """Return a connection that confirms at once: answers of the first server prove nothing of another server."""
         server = ServerConnection(replace(self._address, port=port), self._server.caller)
         server.limit_bytes = self._server.limit_bytes
         server.introduce_with(self._attach)

@@ -101,22 +101,24 @@ class _Unanswered(NamedTuple):
 class ServerConnection:
     """A connection to the server with reconnects: requests are repeated over a new connection until time is up.
 
-    A request may be sent without a wait for its answer; the next request waits for the answers of both. Not
-    thread-safe.
+    With ``confirms_later`` a request may be sent without a wait for its answer; the next request waits for the answers
+    of both. Not thread-safe.
     """
 
-    def __init__(self, address: ExchangeAddress, caller: str) -> None:
+    def __init__(self, address: ExchangeAddress, caller: str, *, confirms_later: bool = False) -> None:
         """Connect at the first request.
 
         Args:
             address: The server.
             caller: Name of this process in errors: ``worker 3``, ``driver``.
+            confirms_later: Whether ``send`` returns before the answer.
         """
         self.address = address
         self.caller = caller
         self.limit_bytes = wire.MAX_JSON_BYTES
         self._connection: Connection | None = None
         self._sequence = 0
+        self._confirms_later = confirms_later
         self._unanswered: list[_Unanswered] = []
         self._introduce: Callable[[Connection], None] | None = None
 
@@ -136,15 +138,20 @@ class ServerConnection:
         return self._repeat(attempt)
 
     def send(self, send: Callable[[Connection], None], receive: Callable[[Connection], Any]) -> None:
-        """Send a repeatable request without a wait; ``settle`` and every later request wait for the answer first.
+        """Send a repeatable request; ``confirms_later``: ``settle`` and every later request wait for the answer.
 
         Args:
             send: Sends the request; called again over a new connection if the connection breaks before the answer.
             receive: Reads the answer from the connection. Over one connection answers come in the order of requests.
 
         Raises:
-            ProtocolError: As raised by ``send``.
+            ExchangeUnavailable, HandshakeFailed, ProtocolError: As ``repeat``.
         """
+        self._post(send, receive)
+        if not self._confirms_later:
+            self.settle()
+
+    def _post(self, send: Callable[[Connection], None], receive: Callable[[Connection], Any]) -> None:
         connection = self._connection
         try:
             if connection is not None:
@@ -195,14 +202,19 @@ class ServerConnection:
 
     def call(self, request: Mapping[str, Any], *, worker: int = DRIVER) -> Any:
         """Make a repeatable control call; return the answer."""
-        self.send_call(request, worker=worker)
+        self._post(*self._call(request, worker))
         return self.settle()
 
     def send_call(self, request: Mapping[str, Any], *, worker: int) -> None:
-        """Make a repeatable control call without a wait, see ``send``."""
+        """Make a repeatable control call without use of the answer, see ``send``."""
+        self.send(*self._call(request, worker))
+
+    def _call(
+        self, request: Mapping[str, Any], worker: int
+    ) -> tuple[Callable[[Connection], None], Callable[[Connection], Any]]:
         self._sequence += 1
         sequence = self._sequence
-        self.send(
+        return (
             lambda connection: connection.send_json(wire.CALL, request, worker=worker, sequence=sequence),
             lambda connection: expect_json(connection, wire.ANSWER),
         )

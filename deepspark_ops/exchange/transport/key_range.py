@@ -84,8 +84,6 @@ class KeyRange:
             connection.send_json(wire.CALL, {"call": "pushed"}, worker=self._plan.worker, sequence=part.sequence)
 
         self.server.send(send, lambda connection: expect_json(connection, wire.ANSWER))
-        if self.index:  # the first server answers in turn: its round closes after its own pushes
-            self.server.settle()
 
     def pull_result(self, part: RangeExchange) -> None:
         """Copy the result of the round."""
@@ -101,9 +99,8 @@ class KeyRange:
     def end(self, part: RangeExchange) -> int:
         """Close the exchange; return the number of overlapping exchanges.
 
-        With ``confirms_later`` the next request reads the answer, and the returned number is the number of the exchange
-        before. Two kinds of exchanges wait for the answer: without pulls, no answer proves that earlier pushes arrived;
-        at servers of further key ranges, the next request to the first server proves nothing.
+        If the server's connection confirms later, the returned number is the number of the exchange before. A strategy
+        that never pulls waits for the answer, since no other answer proves that the pushes arrived.
         """
         pulls = self._plan.strategy.pulls
 
@@ -119,7 +116,7 @@ class KeyRange:
             self._overlaps += self._stream(connection, part.sequence).receive_end()
 
         self.server.send(send, receive)
-        if pulls == "never" or self.index or not self._plan.confirms_later:
+        if pulls == "never":
             self.server.settle()
         part.forget_vectors()
         self.pushes.exchanged()

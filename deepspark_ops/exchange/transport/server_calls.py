@@ -17,19 +17,11 @@ logger = logging.getLogger(__name__)
 class SocketCalls:
     """``ServerCalls`` of one worker by socket."""
 
-    def __init__(
-        self,
-        server: ServerConnection,
-        worker: int,
-        lock: AbstractContextManager[object],
-        *,
-        confirms_later: bool = False,
-    ) -> None:
-        """Use a connection to the first server, with ``lock`` held; see ``SocketLink`` for ``confirms_later``."""
+    def __init__(self, server: ServerConnection, worker: int, lock: AbstractContextManager[object]) -> None:
+        """Use a connection to the first server, with ``lock`` held."""
         self._server = server
         self._worker = worker
         self._lock = lock
-        self._confirms_later = confirms_later
 
     def await_round(self, sequence: int, note: RoundNote | None) -> int:
         """See ``ServerCalls``; the server answers now and then, so that the worker notices a silent server."""
@@ -48,5 +40,3 @@ class SocketCalls:
 
         with self._lock:
             self._server.send(send, lambda connection: expect_frame(connection, wire.STATISTICS))
-            if not self._confirms_later:
-                self._server.settle()

@@ -27,7 +27,7 @@ class SocketTransfer:
         """Take a connection for each key range, the first server's first, and the last used sequence number."""
         self.plan = plan
         self._sequence = sequence
-        self._calls = SocketCalls(servers[0], plan.worker, nullcontext(), confirms_later=plan.confirms_later)
+        self._calls = SocketCalls(servers[0], plan.worker, nullcontext())
         self._ranges = tuple(KeyRange(plan, server, i, len(servers)) for i, server in enumerate(servers))
         self._parts: tuple[RangeExchange, ...] = ()  # of the open exchange
         self._threads = ThreadPoolExecutor(len(servers) - 1, "key range") if len(servers) > 1 else None

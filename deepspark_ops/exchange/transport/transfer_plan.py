@@ -33,14 +33,11 @@ class TransferPlan:
         start: What the worker went on from after its last exchange or pull, if the strategy wants to know.
         reports_center: Whether exchanges report the center; see ``WorkerLink.report_center``.
         center_copy: Receives the center after the worker's push, (n_params,), in an exchange that reports the center.
-        confirms_later: See ``SocketLink``.
         bytes_up: Bytes that one exchange pushes.
         bytes_down: Bytes that it pulls.
     """
 
-    def __init__(
-        self, run: RunDescription, worker: int, wire_dtype: WireDtype = "float32", *, confirms_later: bool = False
-    ) -> None:
+    def __init__(self, run: RunDescription, worker: int, wire_dtype: WireDtype = "float32") -> None:
         """Plan the exchanges of one worker of ``run``."""
         self.worker = worker
         self.n_params = run.n_params
@@ -49,7 +46,6 @@ class TransferPlan:
         self.chunk = min(run.chunk, run.n_params)
         self.strategy = run.strategy()
         self.wire_dtype = wire_dtype
-        self.confirms_later = confirms_later
         self.statistics = run.statistics
         self.chunks = Chunks(run.n_params, run.chunk, self.strategy, run.statistics)
         self.order = tuple(self.chunks.order(worker, run.n_workers))

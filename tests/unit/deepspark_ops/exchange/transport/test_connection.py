@@ -45,7 +45,8 @@ class Lines(ServerConnection):
     """Takes a new line after each broken line."""
 
     def __init__(self, *n_frames: int) -> None:
-        super().__init__(ExchangeAddress("h", 1, 1, bytes(32), exchange_timeout_s=5.0), "worker 0")
+        address = ExchangeAddress("h", 1, 1, bytes(32), exchange_timeout_s=5.0)
+        super().__init__(address, "worker 0", confirms_later=True)
         self.log: list[str] = []
         self._lines = [Line(self.log, number, n) for number, n in enumerate(n_frames)]
 
