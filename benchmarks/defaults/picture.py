@@ -50,13 +50,13 @@ def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
                 lines, label=title, x_label="workers", y_format=lambda value: f"{value:g}", width=WIDTH, height=HEIGHT,
                 has_log_x=True, x_ticks=(1, *STUDIES["strategies"].workers), bands=bands,
             )  # fmt: skip
-            left, top = 20 + x * (WIDTH + 20), 84 + y * (HEIGHT + 34)
-            parts.append(f'<text class="name" x="{left}" y="{top}">{escape(title)}</text>')
-            parts.append(f'<svg x="{left}" y="{top + 8}" width="{WIDTH}" height="{HEIGHT}">{chart}</svg>')
+            chart_x, chart_y = 20 + x * (WIDTH + 20), 84 + y * (HEIGHT + 34)
+            parts.append(f'<text class="name" x="{chart_x}" y="{chart_y}">{escape(title)}</text>')
+            parts.append(f'<svg x="{chart_x}" y="{chart_y + 8}" width="{WIDTH}" height="{HEIGHT}">{chart}</svg>')
     for number, name in enumerate(names):
-        left = 20 + 118 * number
-        parts.append(f'<line class="line line-{number}" x1="{left}" x2="{left + 24}" y1="52" y2="52"/>')
-        parts.append(f'<text x="{left + 30}" y="56">{name}</text>')
+        legend_x = 20 + 118 * number
+        parts.append(f'<line class="line line-{number}" x1="{legend_x}" x2="{legend_x + 24}" y1="52" y2="52"/>')
+        parts.append(f'<text x="{legend_x + 30}" y="56">{name}</text>')
     width, height = 2 * (WIDTH + 20) + 20, 84 + len(nets) * (HEIGHT + 34)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'

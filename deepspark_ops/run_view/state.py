@@ -89,8 +89,8 @@ class AirflowRun:
             else:
                 other_tasks[name] = task
         other_keys = {name: f"{task.stage}.{name}" if name in run_tasks else name for name, task in other_tasks.items()}
-        others = {other_keys[name]: replace(task, task=name) for name, task in other_tasks.items()}
-        return replace(self, tasks=run_tasks if self.first_task else {**run_tasks, **others})
+        keyed_tasks = {other_keys[name]: replace(task, task=name) for name, task in other_tasks.items()}
+        return replace(self, tasks=run_tasks if self.first_task else {**run_tasks, **keyed_tasks})
 
     @property
     def is_over(self) -> bool:
