@@ -156,7 +156,8 @@ class ServerConnection:
         try:
             if connection is not None:
                 send(connection)
-        except ExchangeUnavailable:
+        except ExchangeUnavailable as error:
+            self._log_repeat(error)
             self.close()
             connection = None
         except ProtocolError:
@@ -193,7 +194,7 @@ class ServerConnection:
                     failed_handshakes = 0
                 if time.monotonic() + backoff_s >= deadline:
                     raise self._given_up(tries, error) from error
-                logger.warning("%s: %s; trying again", self.caller, error)
+                self._log_repeat(error)
                 time.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
             except ProtocolError:
@@ -262,6 +263,9 @@ class ServerConnection:
             raise
         self._connection = connection
         return connection
+
+    def _log_repeat(self, error: DeepSparkError) -> None:
+        logger.warning("%s: %s; trying again", self.caller, error)
 
     def _given_up(self, tries: int, error: DeepSparkError) -> ExchangeUnavailable:
         return ExchangeUnavailable(

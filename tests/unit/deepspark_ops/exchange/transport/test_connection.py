@@ -76,7 +76,9 @@ def test_answers_come_in_turn_and_a_request_does_not_wait_for_the_answer_before(
 
 
 @pytest.mark.parametrize("n_frames", [1, 2, 3])
-def test_requests_without_an_answer_are_sent_again_in_their_order(n_frames: int) -> None:
+def test_requests_without_an_answer_are_sent_again_in_their_order(
+    n_frames: int, caplog: pytest.LogCaptureFixture
+) -> None:
     lines = Lines(n_frames, 100)
     lines.repeat(lambda _, is_repeated: None)
     lines.post("first")
@@ -84,6 +86,7 @@ def test_requests_without_an_answer_are_sent_again_in_their_order(n_frames: int)
     assert lines.ask("third") == "answer to third"
     assert lines.log[-3:] == ["1: first", "1: second", "1: third"]
     assert len(lines.log) == n_frames + 3
+    assert [record.getMessage() for record in caplog.records] == ["worker 0: broken; trying again"]
 
 
 def test_a_repeated_exchange_comes_after_the_requests_before_it() -> None:
