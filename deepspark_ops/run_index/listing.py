@@ -12,7 +12,7 @@ from deepspark_ops.run_index.filter_language import Check, Condition
 from deepspark_ops.run_index.outcome import BY_HAND, PROMOTED
 from deepspark_ops.run_index.summary import RunSummary
 from deepspark_ops.run_label.names import TRAINING, default_name, work_of_dag
-from deepspark_ops.run_view.stage_status import ended_text
+from deepspark_ops.run_view.state import NO_TASK_FAILED
 
 _LATER: Final = {"queued": "waiting", "running": "running", "success": "finished", "failed": "failed"}
 ASKS: Final = "waits for approval"
@@ -155,16 +155,16 @@ def with_curve(row: Mapping[str, Any]) -> dict[str, Any]:
 def _reason(run: KnownRun) -> str:
     """Return the reason of a failed run whose tasks noted no message."""
     if run.failed_task is None:
-        return "no task failed: a person stopped the run, or the run's time limit ended the run"
+        return NO_TASK_FAILED
     return f"task {run.failed_task} failed; the log of the task has the reason"
 
 
 def _state(run: KnownRun, summary: RunSummary) -> str:
-    if run.state is None:
-        return summary.ending or "unknown"
     if run.asks is not None:
         return ASKS
-    if run.state == "failed" and summary.ending == "stopped" and summary.error in (None, ended_text("train")):
+    if run.state is None:
+        return summary.state or "unknown"
+    if run.state == "failed" and summary.is_stopped:
         return "stopped"
     return _LATER.get(run.state, run.state)
 

@@ -36,8 +36,8 @@ def _summary(run_dir: Path) -> RunSummary:
 
 
 def run_state(summary: RunSummary) -> str:
-    """Return the training's end and the verdict about its model; ``running`` without an end."""
-    state = summary.ending or "running"
+    """Return the run's state and the verdict about its model; ``running`` without an end."""
+    state = summary.state or "running"
     return f"{state}, {summary.outcome}" if summary.outcome else state
 
 

@@ -26,7 +26,7 @@ from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.series import RunSeries, net_outputs
-from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus, read_statuses
+from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus, ended_text, read_statuses
 from deepspark_ops.run_view.thin_out import kept_points
 from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.stores.store_path import data_path
@@ -101,6 +101,16 @@ class RunSummary(FrozenModel):
     figure: MainFigure | None = None
     n_samples: int | None = None
     images_per_s: float | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether the training was stopped, and no task has another reason for its failure."""
+        return self.ending == "stopped" and self.error in (None, ended_text("train"))
+
+    @property
+    def state(self) -> str | None:
+        """Return the run's state by its folder: the training's end, ``failed`` after a failed task; None without."""
+        return "failed" if self.error is not None and not self.is_stopped else self.ending
 
     def shown_name(self, *, work: str = TRAINING) -> str:
         """Return the run's name, else the default name; ``work`` is for a run whose stages do not tell."""

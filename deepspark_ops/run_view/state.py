@@ -19,6 +19,7 @@ ASKING: Final = ("awaiting_input", "deferred")
 _OVER: Final = ("success", *_FAILED, "skipped", "removed")
 _TASKS_AFTER_TRAINING: Final = ("evaluate_production", "evaluate", "decide", "export")
 """Tasks after a training, in their order; tasks of other names follow."""
+NO_TASK_FAILED: Final = "no task failed: a person stopped the run, or the run's time limit ended the run"
 _STOPPED: Final = "stopped before the training began: the run was marked as failed"
 _QUEUED: Final = "waits for Airflow: the DAG is paused, or has its max_active_runs going on"
 _END_REFUSED: Final = (
@@ -150,6 +151,9 @@ def state_of(
         name, text = _training(progress, statuses, tasks, error)
         if name == "skipped" and airflow is not None and airflow.state == "failed":
             name, text = ("stopped", _STOPPED) if error is None else ("failed", f"task {error.task} failed")
+        if name == "finished" and tasks["train"].state == "success" and _failed_later(airflow, tasks, error):
+            reason = f"task {error.task} failed" if error is not None else NO_TASK_FAILED
+            name, text = "failed", f"the training finished; {reason}"
     if airflow is not None and name == "finished" and not exists:
         text = f"{text}; this run has no folder: run= of its tasks names the folder of another run"
     if name == "waiting" and airflow is not None and airflow.state == "queued":
@@ -158,6 +162,13 @@ def state_of(
     if asks is not None:
         text = "waits for approval"
     return RunState(name, text, error, is_over, *_count(statuses, tasks, name), asks)
+
+
+def _failed_later(airflow: AirflowRun | None, tasks: Mapping[str, TaskState], error: RunError | None) -> bool:
+    """Return whether a run with a finished training has failed: as Airflow says, else by the run's own tasks."""
+    if airflow is not None and not airflow.first_task:
+        return airflow.state == "failed"
+    return error is not None and tasks[error.stage].state == "failed"
 
 
 def _asking(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]) -> str | None:

@@ -98,6 +98,15 @@ def test_a_training_that_its_time_limit_stopped_has_failed_with_the_limit_as_its
     assert (stopped["state"], str(stopped["error"])[: len(shown)]) == (state, shown)
 
 
+def test_the_folder_of_a_run_that_airflow_forgot_tells_of_a_failure_after_the_training():
+    def state(**fields):
+        return row("r", state=None, **fields)["state"]
+
+    assert state(ending="finished", error="task evaluate: disk full") == "failed"
+    assert state(error="no such file: a.prototxt") == "failed"
+    assert state(ending="stopped", error="stage train was ended: its task received SIGTERM") == "stopped"
+
+
 def test_the_tasks_of_the_dag_tell_the_work_of_a_run_without_a_folder():
     run = KnownRun("mine", "r", "success", work="evaluate")
     works = [row_of(run, summary, now=1.0)["work"] for summary in (None, RunSummary(), RunSummary(work="training"))]

@@ -216,7 +216,28 @@ def test_the_error_is_the_tasks_own_message() -> None:
         progress_of([*RUN, FINISHED]), note("evaluate", "failed", message="disk full"),
         airflow("failed", train="success", evaluate="failed"), exists=True,
     )  # fmt: skip
-    assert (later.name, later.error.stage, later.error.text) == ("finished", "evaluate", "disk full")
+    text = "the training finished; task evaluate failed"
+    assert (later.name, later.text, later.error.stage, later.error.text) == ("failed", text, "evaluate", "disk full")
+
+
+def test_a_failure_after_the_training_fails_the_run_as_the_list_of_runs_says() -> None:
+    def state(run, notes=None):
+        of_run = state_of(progress_of([*RUN, FINISHED]), notes or {}, run, exists=True)
+        return of_run.name, of_run.text
+
+    failed = ("failed", "the training finished; task evaluate failed")
+    assert state(None, note("evaluate", "failed", message="no")) == failed
+    assert state(airflow("running", train="success", evaluate="failed", mail="running"))[0] == "finished"
+    tasks = {"fit": TaskState("success", 900.0, 950.0, 1, "train"), "score": TaskState("failed", 960.0, 970.0, 1)}
+    part = AirflowRun("running", tasks, first_task="fit")
+    assert state(part.of_run(note("evaluate", "failed", task="score"))) == (
+        failed[0],
+        failed[1].replace("evaluate", "score"),
+    )
+    assert state(part.of_run({}))[0] == "finished"  # the failed task is of another run
+    marked = airflow("failed", train="success", evaluate="skipped")
+    text = "the training finished; no task failed: a person stopped the run, or the run's time limit ended the run"
+    assert state(marked) == ("failed", text)
 
 
 def test_a_finished_task_that_airflow_calls_failed_shows_both_states() -> None:
