@@ -34,6 +34,8 @@ from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 from deepspark_ops.stores.writing import written_whole
 
 _COPY_BYTES = 1 << 20
+_LOOK_BYTES = 1 << 20
+"""The header and a row of a table with 100,000 columns."""
 _GIB = 1 << 30
 _MAX_HEADER_BYTES = 1 << 20
 """Limit of a long name or a table of attributes in a tar; real headers have some kilobytes."""
@@ -135,7 +137,7 @@ def _unpack(packed: IO[bytes], plain: IO[bytes], path: DataPath) -> None:
         plain.write(block)
 
 
-def read_start(path: DataPath, n_bytes: int) -> bytes:
+def read_start(path: DataPath, n_bytes: int = _LOOK_BYTES) -> bytes:
     """Return the first bytes of a file's content, after decompression.
 
     Raises:

@@ -33,7 +33,6 @@ from deepspark_ops.stores.store_path import DataPath, name_below
 
 OTHER_TYPE = pa.struct([])
 """Stands for a type that no role of a column takes."""
-_LOOK_BYTES = 4096
 _SMALL_BYTES = 2**20
 """Arrow takes the types of columns from so many bytes at the start of a CSV file."""
 _ODD_TEXT = re.compile(r"[\"\\\r\0\ufeff\ufffd]")
@@ -79,7 +78,7 @@ def separator(path: DataPath) -> str:
         ConfigError: It has no header line.
         DataError: It has a header line and no row.
     """
-    start = read_start(path, _LOOK_BYTES).decode("utf-8-sig", "replace")
+    start = read_start(path).decode("utf-8-sig", "replace")
     mark = separator_of(start)
     if mark is None and is_header_alone(start):
         raise no_rows(path)

@@ -107,7 +107,10 @@ def separator_of(start: str) -> str | None:
     if len(lines) > 2 and not start.endswith("\n"):
         lines.pop()
     for separator in SEPARATORS:
-        rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=separator))
+        try:
+            rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=separator))
+        except csv.Error:  # a value of more than 128 KiB
+            continue
         header = [name.strip() for name in rows[0]]
         is_header = len(header) > 1 and all(header) and len(set(header)) == len(header)
         if not is_header or any(_NUMBER.fullmatch(name) for name in header):

@@ -16,7 +16,6 @@ from deepspark_ops.stores.store_path import DataPath
 
 Kind = Literal["folder", "file", "member", "table"]
 """What a source can be; a member is part of an archive, ``ARCHIVE::MEMBER``, a table one of Spark's catalog."""
-_LOOK_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Look:
         Raises:
             DataError: The compressed file is damaged.
         """
-        return b"" if self.path.is_dir() else read_start(self.path, _LOOK_BYTES)
+        return b"" if self.path.is_dir() else read_start(self.path)
 
     @cached_property
     def text(self) -> str | None:

@@ -35,7 +35,6 @@ _PARQUET_NAMES: Final = (".parquet", ".pq")
 _ROWS_READ: Final = 64
 """A row may be a photograph of some megabytes."""
 _ROWS_SCANNED: Final = 4096
-_SEPARATOR_BYTES: Final = 4096
 Numbered = tuple[int, pa.RecordBatch]
 """Rows of a table, with the number of the first row."""
 
@@ -122,7 +121,7 @@ def _scanned_rows(files: Sequence[Path], table_format: TableFormat) -> TableRows
         pa.ArrowException, OSError, ValueError: Likewise.
     """
     # The header of a CSV file may have a single name, or numbers as names; images may stand below it.
-    start = read_start(files[0], _SEPARATOR_BYTES).decode("utf-8-sig", "replace") if table_format == "csv" else ""
+    start = read_start(files[0]).decode("utf-8-sig", "replace") if table_format == "csv" else ""
     separator = separator_of(start) or ","
     table = file_rows(files, table_format, separator_char=separator)
 
