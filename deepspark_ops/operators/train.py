@@ -12,6 +12,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.tasks.process_stage import SparkOnDemandOperator
+from deepspark_ops.operators.tasks.run_link import link_run
 from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly
 from deepspark_ops.run_label.label import label_run
 from deepspark_ops.run_paths import RunPaths, write_text_whole
@@ -70,13 +71,13 @@ class DeepSparkTrainOperator(SparkOnDemandOperator):
         runner(self.process_module if config.engine == "process" else self.module, config)
 
     def _claim(self, run: StageRun, context: Any) -> None:
-        """Note the training task in the run's folder.
+        """Note the training task in the run's folder, and let the pages show the folder.
 
         Raises:
             ConfigError: Another task does. Each would go on from the other's snapshots.
         """
-        map_index = getattr(context["ti"], "map_index", -1)
-        task = f"{context['dag_run'].dag_id}.{self.task_id}" + (f"[{map_index}]" if map_index >= 0 else "")
+        map_index, dag_run = getattr(context["ti"], "map_index", -1), context["dag_run"]
+        task = f"{dag_run.dag_id}.{self.task_id}" + (f"[{map_index}]" if map_index >= 0 else "")
         owner = RunPaths(run.run_dir).stages / "train.task"
         if owner.is_file() and (other := regular_text(owner).strip()) != task:
             msg = (
@@ -85,6 +86,9 @@ class DeepSparkTrainOperator(SparkOnDemandOperator):
             )
             raise ConfigError(msg)
         write_text_whole(owner, task + "\n")
+        first_task = f"{self.task_id}_{map_index}" if map_index >= 0 else self.task_id
+        if reason := link_run(self.places, dag_run.dag_id, dag_run.run_id, first_task, run.run_dir):
+            self.log.warning("%s", reason)
 
     def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> TrainConfig:
         """Return the train config of a run, with the weights in production unless the task names weights."""

@@ -54,16 +54,17 @@ def mapped_run_id(run_id: str, map_index: str | int) -> str:
 def find_run(installation: Places, dag_id: str, run_id: str) -> Path | None:
     """Return the path of a run's folder, present or not; None for a path outside the folder of runs.
 
+    A link may lead to an allowed root (``run_link``).
+
     For a run that Airflow has deleted, the address has the folder's name instead of the run id.
     """
     if not _DAG_ID.fullmatch(dag_id):
         return None
-    runs = (installation.home / "runs").resolve()
     run = installation.run_folder(dag_id, run_id)
     if not run.is_dir() and is_folder_name(run_id):
         run = run.with_name(run_id)
     run = run.resolve()
-    return run if run.is_relative_to(runs) and run not in (runs, runs / dag_id) else None
+    return run if installation.may_show(run) else None
 
 
 def evaluation_folder(run_dir: Path) -> Path | None:

@@ -43,7 +43,7 @@ class Places:
         root: Relative paths in a run's parameters are relative to it.
         home: Holds ``runs/``, ``datasets/`` and ``models/``.
         allowed_roots: Folders whose files a net, a solver and their lists may name, besides the solver's own, that of
-            the data (``<root>/data``, ``<home>/data``) and the datasets.
+            the data (``<root>/data``, ``<home>/data``) and the datasets. Pages show runs in them.
         python_layers: Modules that a net's Python layers may name; no other is imported.
         models_folder: Folder of models in production, if it is not ``models/`` in ``home``.
     """
@@ -107,6 +107,12 @@ class Places:
     def run_folder(self, dag_id: str, run_id: str) -> Path:
         """Return ``<home>/runs/<dag_id>/<safe run id>``."""
         return self.home / "runs" / dag_id / safe_run_id(run_id)
+
+    def may_show(self, run_dir: Path) -> bool:
+        """Return whether pages may show a run in a folder without links: below ``<home>/runs`` or an allowed root."""
+        runs = (self.home / "runs").resolve()
+        is_run = run_dir.is_relative_to(runs) and run_dir != runs and run_dir.parent != runs
+        return is_run or any(run_dir.is_relative_to((self.root / root).resolve()) for root in self.allowed_roots)
 
     def dataset_folder(self, config: IngestConfig) -> Path:
         """Return the folder of the dataset of ``config``: another folder after a change of config or source.

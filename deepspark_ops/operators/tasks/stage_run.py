@@ -29,6 +29,7 @@ from deepspark_ops.operators.provider.airflow_names import (
 )
 from deepspark_ops.operators.tasks.line_buffer import LineBuffer
 from deepspark_ops.operators.tasks.retries import OWN_DELAY, own_retries
+from deepspark_ops.operators.tasks.run_link import is_shown
 from deepspark_ops.operators.tasks.run_plan import read_decided
 from deepspark_ops.operators.tasks.task_lines import Group, TaskLines
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
@@ -276,7 +277,8 @@ def _note_failure(task: Any, context: Any, message: str) -> None:
         own_folder = task.places.run_folder(dag_run.dag_id, dag_run.run_id)
         task_id, map_index = _task_of_process()
         has_folder = task.starts_run or task.makes_run or run_dir.is_dir()
-        folder = run_dir if has_folder and run_dir.parent == own_folder.parent else own_folder
+        has_page = has_folder and is_shown(task.places, dag_run.dag_id, dag_run.run_id, run_dir)
+        folder = run_dir if has_page else own_folder
         note_failure(folder, task.stage, message, task=task_id, map_index=map_index)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from deepspark_ops.operators.pages import plugin
-from deepspark_ops.operators.tasks.run_plan import safe_run_id
+from deepspark_ops.operators.tasks.run_link import link_run
+from deepspark_ops.operators.tasks.run_plan import Places, safe_run_id
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_view.stage_status import StatusFile
 from tests.integration.airflow import page_runs
@@ -114,3 +115,24 @@ def test_a_dag_run_with_a_single_run_in_a_folder_of_its_first_task_leads_to_the_
     write_run(split_client.home, "deepspark_train", "run-d__predict", net="NetC")
     assert split_client.get("/runs/deepspark_train/run-d/training?format=json").json()["net"] == "NetC"
     assert split_client.get("/runs/deepspark_train/run-a/training?format=json").json()["net"] == "LeNet"
+
+
+def test_a_training_in_another_folder_has_a_page_and_a_row_if_the_folder_is_allowed(split_client: Any) -> None:
+    home = split_client.home
+    places = Places(home, home, allowed_roots=(home / "allowed",))
+    for parent, n_links in (("allowed", 1), ("elsewhere", 0)):
+        folder = write_run(home / parent, "mine", "r", net=f"Net {parent}")
+        StatusFile(folder, "train", task="fit").end("finished")
+        StatusFile(folder, "evaluate", task="score").end("finished")
+        reason = link_run(places, "deepspark_train", "run-e", "fit", folder)
+        assert reason == link_run(places, "deepspark_train", "run-e", "again", folder)
+        assert (reason is None) == bool(n_links), reason
+        if not n_links:
+            assert f"{folder}: no page of Airflow shows this run, since the folder lies outside of" in str(reason)
+    folder.parent.mkdir(exist_ok=True)
+    (home / "runs/deepspark_train/run-e__by_hand").symlink_to(folder)
+    for query in ("", "&task_id=fit&map_index=-1", "&task_id=score&map_index=-1"):
+        answer = split_client.get(f"/runs/deepspark_train/run-e/training?format=json{query}").json()
+        assert answer["net"] == "Net allowed", query
+    rows = split_client.get("/runs?format=json&work=all").json()["runs"]
+    assert [row["net"] for row in rows if row["run"].startswith("run-e__")] == [None, "Net allowed"]

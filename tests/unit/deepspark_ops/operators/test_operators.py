@@ -1363,6 +1363,30 @@ def test_two_trainings_do_not_share_the_folder_of_one_run(
         execute(second, values)
 
 
+def test_a_training_in_another_folder_is_linked_for_the_pages_or_its_log_says_why_no_page_shows_it(
+    locations: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(SparkStageOperator, "execute", lambda *_: {})
+    folder = locations.root / "elsewhere" / "lenet"
+    link = locations.run_folder("d", "r__again")
+    values = context(dag, xcom=StageRun(folder, None, None).to_xcom())
+    execute(operator_of(DeepSparkTrainOperator, dag, locations, task_id="fit"), values)
+    assert f"{folder}: no page of Airflow shows this run" in capsys.readouterr().out
+    assert not link.is_symlink()
+    allowed = replace(locations, allowed_roots=(Path("elsewhere"),))
+    (folder / "stages" / "train.task").unlink()
+    task = operator_of(DeepSparkTrainOperator, dag, allowed, task_id="again")
+    for _ in range(2):  # a retry finds the link
+        execute(task, values)
+        assert link.readlink() == folder.resolve()
+    # A task that fails before its stage begins notes the failure there.
+    score = operator_of(DeepSparkEvaluateOperator, dag, allowed, task_id="score", split="{{ 'tst' }}")
+    values["ti"].task, values["ti"].task_id = score, "score"
+    with set_current_context(values), pytest.raises((TaskEnd, AirflowException)):
+        execute(score, values)
+    assert read_statuses(folder)["evaluate"].status == "failed"
+
+
 @pytest.mark.parametrize(("is_own", "stage"), [(True, "train.second"), (False, "train")])
 def test_the_page_of_a_dag_run_has_the_reason_of_a_training_that_another_runs_folder_refuses(
     locations: Places, dag: DAG, is_own: bool, stage: str
