@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,10 +20,10 @@ import pyarrow.dataset as pa_dataset
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pq
 
-from caffe_import.file_access.regular_file import open_regular, regular_bytes, regular_path
+from caffe_import.file_access.regular_file import open_regular, regular_path
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.ingest.files.archive import is_compressed, read_start
+from deepspark_ops.ingest.files.archive import read_start
 from deepspark_ops.ingest.files.json_rows import json_batches, json_schema
 from deepspark_ops.ingest.files.table_files import data_files, is_header_alone, no_rows, separator_of
 from deepspark_ops.ingest.files.untyped_rows import CORRUPT, count_numbers, mark_numbers, skip_line, with_broken_lines
@@ -33,13 +32,6 @@ from deepspark_ops.stores.store_path import DataPath, name_below
 
 OTHER_TYPE = pa.struct([])
 """Stands for a type that no role of a column takes."""
-_SMALL_BYTES = 2**20
-"""Arrow takes the types of columns from so many bytes at the start of a CSV file."""
-_ODD_TEXT = re.compile(r"[\"\\\r\0\ufeff\ufffd]")
-"""Quotes, backslashes and marks, which Arrow and Spark read in different ways."""
-_PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d{0,8})(\.\d{1,20}([eE]-?\d{1,2})?)?", re.ASCII)
-_WORD = re.compile(r"(?!(?:true|false|na|n/a|nan|null|inf|infinity)$)[a-z_](?:[\w ./-]*\w)?", re.ASCII | re.IGNORECASE)
-"""A text that is no number, date, flag or missing value, without blanks around it."""
 _FILES_AHEAD = 1
 """Files, and batches of each, that are read while one is worked on."""
 _AVRO_ROWS = 4096
@@ -71,14 +63,14 @@ _AVRO_TIMES: Final[Mapping[str, pa.DataType]] = {
 }
 
 
-def separator(path: DataPath) -> str:
-    """Return what separates the columns of a CSV file.
+def separator(path: DataPath, content: bytes | None = None) -> str:
+    """Return what separates the columns of a CSV file; ``content``: of the file, if the caller has read the file.
 
     Raises:
         ConfigError: It has no header line.
         DataError: It has a header line and no row.
     """
-    start = read_start(path).decode("utf-8-sig", "replace")
+    start = (read_start(path) if content is None else content).decode("utf-8-sig", "replace")
     mark = separator_of(start)
     if mark is None and is_header_alone(start):
         raise no_rows(path)
@@ -114,30 +106,6 @@ def first_rows(path: DataPath, name: SourceFormat, n_rows: int) -> pa.RecordBatc
         of_folders = {folder.partition("=")[0] for folder in folders}
         table = table.select(sorted(table.schema.names, key=lambda column: (column in of_folders, column)))
     return flat(table.combine_chunks().to_batches()[0])
-
-
-def small_csv(path: DataPath) -> pa.RecordBatch | None:
-    """Return the rows of a small CSV file whose columns have the same types for Arrow and Spark; None of other files.
-
-    Such a file has lines of one length, columns of plain numbers, and columns of plain words.
-
-    Raises:
-        ConfigError: The file has no header line.
-        DataError: The file has no rows.
-    """
-    if not isinstance(path, Path) or not path.is_file() or path.stat().st_size > _SMALL_BYTES or is_compressed(path):
-        return None
-    text = regular_bytes(path).decode("utf-8", "replace").replace("\r\n", "\n")
-    mark = separator(path)
-    header, *rows = [line.split(mark) for line in text.removesuffix("\n").split("\n")]
-    if _ODD_TEXT.search(text) or any(len(row) != len(header) for row in rows) or not all(map(_WORD.fullmatch, header)):
-        return None
-    for column in zip(*rows, strict=True):
-        values = list(filter(None, column))
-        are_words = len(values) == len(rows) and all(map(_WORD.fullmatch, values))
-        if not values or not (are_words or all(map(_PLAIN_NUMBER.fullmatch, values))):
-            return None
-    return first_rows(path, "csv", len(rows))
 
 
 def listed_paths(path: DataPath, name: SourceFormat, column: str) -> list[str]:

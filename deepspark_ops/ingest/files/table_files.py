@@ -85,8 +85,13 @@ def is_header_alone(text: str) -> bool:
         >>> is_header_alone("age;price\n"), is_header_alone("age;price\n3;4.5\n")
         (True, False)
     """
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = _lines(text)
     return len(lines) == 1 and separator_of("\n".join(lines * 2)) is not None
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines that are not blank; Python's ``splitlines`` also ends a line at marks inside of a value."""
+    return [line for line in re.split("\r\n?|\n", text) if line.strip()]
 
 
 def separator_of(start: str) -> str | None:
@@ -101,7 +106,7 @@ def separator_of(start: str) -> str | None:
         >>> separator_of("path,label\na.jpg,3\n") is separator_of("1,2\n3,4\n") is None
         True
     """
-    lines = [line for line in start.splitlines() if line.strip()][:20]
+    lines = _lines(start)[:20]
     if len(lines) < 2:
         return None
     if len(lines) > 2 and not start.endswith("\n"):

@@ -27,7 +27,7 @@ from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files, separator, small_csv
+from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files, separator
 from deepspark_ops.ingest.files.json_rows import json_fields, json_numbers, json_record
 from deepspark_ops.ingest.files.table_files import data_files, no_rows
 from deepspark_ops.ingest.files.untyped_rows import CORRUPT, NumberCounts, count_numbers, mark_numbers
@@ -37,6 +37,7 @@ from deepspark_ops.ingest.tables.columns import Column, TableRoles, columns_of
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, avro_table, parquet_table
 from deepspark_ops.ingest.tables.query import VIEW, check_query, parse_query
 from deepspark_ops.ingest.tables.row_files import Spread
+from deepspark_ops.ingest.tables.small_files import small_table
 from deepspark_ops.ingest.tables.table_source import FirstRows, ReadPart, Table, lengths_in
 from deepspark_ops.processes.spark_context import SparkOnDemand, arrow_schema
 from deepspark_ops.processes.spark_failure import job_error
@@ -126,7 +127,7 @@ def open_table(spark: SparkOnDemand, config: IngestConfig, source: DataPath) -> 
     name = resolve_format(config, source)
     if config.query is None and (files := _own_files(source, name)) is not None:
         return SparkTable(spark, source, tuple(columns_of(files.schema)), None, files)
-    if name == "csv" and config.query is None and not spark.is_started and (rows := small_csv(source)) is not None:
+    if config.query is None and not spark.is_started and (rows := small_table(source, name)) is not None:
         return FirstRows(source, rows)
     check_files(source, name)
     session = SparkSession(spark.context())

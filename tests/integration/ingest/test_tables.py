@@ -99,26 +99,45 @@ def test_every_format_gives_the_same_shards_as_plain_arrow(context, tmp_path, ca
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl.gz"])
 @pytest.mark.parametrize(
-    "options", [{}, {"shuffle": False, "label_column": "price,whole", "weight_column": "w"}], ids=str
+    "options",
+    [{}, {"shuffle": False, "label_column": "price,whole", "weight_column": "w", "group_column": "real"}],
+    ids=str,
 )
-def test_a_small_csv_file_gives_the_same_shards_without_spark(context, tmp_path, monkeypatch, options):
+def test_a_small_file_gives_the_same_shards_without_spark(context, tmp_path, monkeypatch, options, name):
     from deepspark_ops.ingest import spark_job
 
     rng = np.random.default_rng(0)
-    whole, real = rng.integers(-(10**8), 10**8, 90), rng.normal(size=90)
-    columns = {"id": range(90), "whole": whole, "price": real.round(3), "w": 0.5, "real": real, "note": "x y", "b": 1}
-    frame = pd.DataFrame({**columns, "label": [("cat", "dog", "eel_2")[i % 3] for i in range(90)]})
+    whole, real = rng.integers(-(10**17), 10**17, 90), rng.normal(size=90)
+    columns = {
+        "id": range(90),
+        "whole": whole,
+        "price": real.round(3),
+        "w": 0.5,
+        "real": real,
+        "note": "x; y",
+        "b": True,
+    }
+    frame = pd.DataFrame({**columns, "day": "2024-01-01", "label": [("cat", "dog", "T 2")[i % 3] for i in range(90)]})
     frame.loc[4, "real"] = None
-    frame.to_csv(tmp_path / "t.csv", index=False, lineterminator="\r\n", sep=";")
-    options = {"source": tmp_path / "t.csv", "samples_per_shard": 30, **options}
+    path = tmp_path / name
+    if name == "t.csv":
+        frame = frame.astype({"whole": object})
+        frame.loc[7, "whole"] = "oops"
+        frame.to_csv(path, index=False, lineterminator="\r\n", sep=";")
+        path.write_text(path.read_text() + "91;3\n")
+    else:
+        frame["numbers"] = [[i, 1.5, i % 3 or None] for i in range(90)]
+        frame.to_json(path, orient="records", lines=True)
+    options = {"source": path, "samples_per_shard": 30, "max_rejected_fraction": 0.1, **options}
     expected = ingest(context, tmp_path / "a", **options)
     monkeypatch.setattr(spark_job, "start_context", None)
     manifests = spark_job.run_ingest(IngestConfig(output=tmp_path / "b", **options))
     assert digests(manifests) == digests(expected)
-    assert {split: manifest.table for split, manifest in manifests.items()} == {
-        split: manifest.table for split, manifest in expected.items()
-    }
+    for split, manifest in manifests.items():
+        same = ("table", "n_rejected", "label_histogram", "class_names", "recipe_sha256")
+        assert [getattr(manifest, field) for field in same] == [getattr(expected[split], field) for field in same]
 
 
 @pytest.mark.spark
