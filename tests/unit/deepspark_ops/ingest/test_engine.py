@@ -76,7 +76,7 @@ def test_a_table_that_spark_alone_reads_is_refused_to_the_process(tmp_path):
     source = write_table(tmp_path / "t.parquet", a_table(60))
     spark_job.run_ingest(IngestConfig(source=source, **options))
     assert verify(tmp_path / "out" / "train").n_samples > 0
-    source = write_table(tmp_path / "t.jsonl", a_table(60))
+    source = write_table(tmp_path / "t.orc", a_table(60))
     with pytest.raises(ConfigError, match="engine=process: Spark is needed for this source"):
         spark_job.run_ingest(IngestConfig(source=source, **options))
 

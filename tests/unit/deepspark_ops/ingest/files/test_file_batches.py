@@ -59,11 +59,11 @@ def test_text_with_names_of_images_and_numbers_alone_is_no_table(tmp_path):
     assert separator_of("a,b\n1\u2028\x85,2\n") == ","
     for text in ("a,b\n", "a,a\n1,2\n", "a\n1\n2\n", ",b\n1,2\n", "a,b\n1\n", "file,label\nx.png,1\n", "0.5,b\n1,2\n"):
         assert separator_of(text) is None, text
-    wide = "".join(";".join(f"{start}{i}" for i in range(30_000)) + "\n" for start in ("pixel", 1, 2))
+    wide = "".join(";".join(f"{start}{i}" for i in range(3_000)) + "\n" for start in ("pixel", 1, 2))
     assert separator_of("a,b\n" + "x" * 200_000 + "\n") is None
     (tmp_path / "wide.csv").write_text(wide)
     assert detect_format(tmp_path / "wide.csv") == "csv"
-    assert first_rows(tmp_path / "wide.csv", "csv", 5).num_columns == 30_001
+    assert first_rows(tmp_path / "wide.csv", "csv", 5).num_columns == 3_001
     (tmp_path / "list.csv").write_text("photo,label\n1.jpg,3\n2.jpg,4\n")
     assert detect_format(tmp_path / "list.csv") == "image_list"
     with gzip.open(tmp_path / "t.csv.gz", "wt") as handle:
