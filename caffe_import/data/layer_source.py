@@ -101,7 +101,7 @@ def _folder_content(folder: Path) -> str:
         path.parent.relative_to(folder) for depth in ("*", "*/*") for path in folder.glob(f"{depth}/data.mdb")
     )
     if not inner:
-        return f"{content}; images and other files are ingested first (deepspark ingest, then --dataset)"
+        return f'{content}; images and other files are ingested first ("deepspark ingest", then --dataset)'
     more = f" and {len(inner) - 1} more" if len(inner) > 1 else ""
     remedy = "name one of them, or train with --dataset (an ingestion with --shards 1 writes a single database)"
     return f"{content}, but databases in folders below it: {inner[0]}{more}; {remedy}"

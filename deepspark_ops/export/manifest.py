@@ -308,7 +308,7 @@ def find_bundle(path: Path) -> Path:
         msg = f"bundle={path}: a run with {len(bundles)} bundles; give one of them: {', '.join(map(str, bundles))}"
     else:
         content = ", ".join(sorted(entry.name for entry in path.iterdir()))
-        msg = f"bundle={path}: a run without a bundle, it holds {content}; run: deepspark export {path}"
+        msg = f'bundle={path}: a run without a bundle, it holds {content}; run "deepspark export {path}"'
     raise ConfigError(msg)
 
 

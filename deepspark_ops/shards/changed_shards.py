@@ -12,7 +12,7 @@ from deepspark_ops.stores.store_path import DataPath, StorePath
 
 Stamp = tuple[int, int]
 """Bytes of a shard's file, and the time of the last change in nanoseconds: a cheap sign of an unchanged file."""
-REMEDY = 'put it back, or rerun task "ingest"; the same command then goes on from the last snapshot'
+REMEDY = 'put it back, or run "deepspark ingest" again; the training then goes on from its last snapshot'
 
 
 def shard_stamps(split_folder: DataPath) -> dict[str, Stamp]:

@@ -336,11 +336,11 @@ def _missing(split_folder: DataPath, manifest: DataPath) -> str:
             f'{dataset}: no dataset of an ingestion; for raw data run "deepspark ingest {dataset} --output OUTPUT" and'
             " give OUTPUT; without the option dataset a net reads its own sources"
         )
-    return f'{split_folder}: {problem}; give the OUTPUT of a finished ingestion, or run task "ingest"'
+    return f'{split_folder}: {problem}; give the OUTPUT of a finished ingestion, or run "deepspark ingest"'
 
 
 def _damaged(path: DataPath, error: ValidationError) -> DataError:
-    return DataError(f'{path}: {first_problem(error)}; rerun task "ingest"')
+    return DataError(f'{path}: {first_problem(error)}; run "deepspark ingest" again')
 
 
 def shard_folder(split_folder: DataPath) -> DataPath:
@@ -385,7 +385,7 @@ def require_one_recipe(dataset: DataPath, manifests: Mapping[SplitName, DatasetM
         shown = ", ".join(f"{split} {manifest.recipe_sha256[:_DIGITS]}" for split, manifest in manifests.items())
         msg = (
             f"{dataset}: its splits come from ingestions with other sources or options (recipes: {shown}), so that test"
-            ' samples may be training samples; rerun task "ingest"'
+            ' samples may be training samples; run "deepspark ingest" again'
         )
         raise DataError(msg)
 
@@ -448,7 +448,7 @@ def require_unedited(split_folder: DataPath) -> None:
     for split, record in {} if root is None else root.splits.items():
         path = split_folder / record.file
         if split == folder.name and sha256_of_file(path) != record.sha256:
-            msg = f'{path}: it was edited since ingestion wrote it: its digest is another one; rerun task "ingest"'
+            msg = f'{path}: edited after the ingestion: the digest is another one; run "deepspark ingest" again'
             raise DataError(msg)
 
 

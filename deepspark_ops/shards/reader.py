@@ -41,7 +41,7 @@ _OPEN_SHARDS = 4
 """Shards kept open per dataset: pieces of few shards are read at a time, and file handles are finite."""
 
 SHARD_COLUMNS = ("data", "label")
-REPAIR = 'rerun task "ingest"'
+REPAIR = 'run "deepspark ingest" again'
 
 
 @dataclass(frozen=True)

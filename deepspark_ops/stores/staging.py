@@ -297,7 +297,7 @@ def _check(path: StorePath, local: Path, n_bytes: int, sha256: str | None) -> No
     with local.open("rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
     if digest != sha256:
-        msg = f'{path}: SHA-256 is {digest[:12]}..., the manifest says {sha256[:12]}...; rerun task "ingest"'
+        msg = f'{path}: SHA-256 is {digest[:12]}..., the manifest says {sha256[:12]}...; run "deepspark ingest" again'
         raise DataError(msg)
 
 

@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from deepspark_ops.operators.pages.addresses import URL_PREFIX
 from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.pages.templates import template
+from deepspark_ops.operators.tasks.airflow_words import airflow_words
 
 PLAIN_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, no-cache"}
 # The report holds class names and file names of the user's data. It needs no script, so none runs, and the sandbox
@@ -71,7 +72,7 @@ def show_refusal(request: Request, error: Exception) -> Response:
     """Answer a refused request with a message that leads back to the list above the route's other pages."""
     assert isinstance(error, Refused)
     section = request.scope["route"].path.split("/")[1]
-    return shown(request, _message_page, {"error": str(error)}, error.status, section=section)
+    return shown(request, _message_page, {"error": airflow_words(str(error))}, error.status, section=section)
 
 
 def wants_json(request: Request) -> bool:

@@ -12,6 +12,7 @@ from deepspark_ops.export.manifest import MANIFEST_NAME, BundleManifest, parse_m
 from deepspark_ops.export.snippets import snippets
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, file_url, find_run, run_url
 from deepspark_ops.operators.pages.templates import template
+from deepspark_ops.operators.tasks.airflow_words import airflow_words
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.versions import VersionRecord
@@ -66,7 +67,7 @@ def card_of_folder(folder: Path, *, gone: str) -> dict[str, Any]:
     try:
         manifest = parse_manifest(folder)
     except (DataError, OSError) as error:
-        return {**card, "error": str(error)}
+        return {**card, "error": airflow_words(str(error))}
     fields = manifest.model_dump(
         mode="json", include={"net", "inputs", "output", "outputs", "check", "created", "origin"}
     )

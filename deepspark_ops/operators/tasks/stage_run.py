@@ -27,6 +27,7 @@ from deepspark_ops.operators.provider.airflow_names import (
     AirflowTaskTimeout,
     OwnTries,
 )
+from deepspark_ops.operators.tasks.airflow_words import airflow_words
 from deepspark_ops.operators.tasks.line_buffer import LineBuffer
 from deepspark_ops.operators.tasks.retries import OWN_DELAY, own_retries
 from deepspark_ops.operators.tasks.run_link import is_shown
@@ -154,6 +155,7 @@ def noted_stage(
     buffer = LineBuffer(lines.line)
 
     def on_line(level: int, text: str) -> None:
+        text = airflow_words(text) if level >= logging.WARNING else text
         buffer.line(level, text)
         file.line(level, text)
 
@@ -257,7 +259,7 @@ def plain_end(task: Any, context: Any, error: Exception) -> BaseException:
     if not is_running_task() or not (is_mistake or type(error) is AirflowException):
         return error  # a skip or a reschedule is no failure
     _note_failure(task, context, str(error))
-    message = explained(str(error))
+    message = airflow_words(explained(str(error)))
     if is_mistake and OwnTries is None:
         return type(error)(message)
     _limit_retries(context["ti"].task, is_mistake=is_mistake)
@@ -317,14 +319,14 @@ def airflow_errors() -> Iterator[None]:
     try:
         yield
     except (ConfigError, DataError, CaffeImportError) as error:
-        raise AirflowFailException(str(error)) from None
+        raise AirflowFailException(airflow_words(str(error))) from None
     except ModuleNotFoundError as error:
         raise AirflowFailException(missing_extra(error) or str(error)) from error
     except StageFailed as error:
         kind = AirflowFailException if error.is_user_mistake else AirflowException
-        raise kind(str(error)) from None
+        raise kind(airflow_words(str(error))) from None
     except DeepSparkError as error:
-        raise AirflowException(str(error)) from None
+        raise AirflowException(airflow_words(str(error))) from None
     except OSError as error:
         if (trouble := file_trouble(error)) is None:
             raise

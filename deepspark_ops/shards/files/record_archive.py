@@ -41,9 +41,12 @@ def opened_archive(path: DataPath, readable_version: int) -> Iterator[Mapping[st
         with local_copy(path) as local, np.load(regular_path(local), allow_pickle=False) as held:
             version = int(held["format_version"])
             if version != readable_version:
-                msg = f'{path}: format_version is {version}, this program reads {readable_version}; rerun task "ingest"'
+                msg = (
+                    f"{path}: format_version is {version}, this program reads {readable_version}; run"
+                    ' "deepspark ingest" again'
+                )
                 raise DataError(msg)
             yield held
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        msg = f'{path}: not the records of a shard: {error}; rerun task "ingest"'
+        msg = f'{path}: not the records of a shard: {error}; run "deepspark ingest" again'
         raise DataError(msg) from error

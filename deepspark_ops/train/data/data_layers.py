@@ -89,7 +89,7 @@ class FedLayer:
         if not (side or self.takes_sizes) or len(shape) != len(first):
             return (
                 "allowed: equal shapes, a crop_size in transform_param, or batch_size: 1 with a net that takes any"
-                " size; new_height and new_width of ImageData, or deepspark ingest with --resize-height and"
+                ' size; new_height and new_width of ImageData, or "deepspark ingest" with --resize-height and'
                 " --resize-width, make one size"
             )
         if shape[0] != first[0]:

@@ -52,8 +52,8 @@ def test_the_list_has_the_datasets_of_runs_that_one_may_read(client: Any) -> Non
     assert "hidden-2" not in page
     assert 'href="/deepspark/datasets/digits-1"' in page
     manifest_path(folder, "test").write_text("{")
-    assert "rerun task &#34;ingest&#34;" in client.get("/datasets").text
-    assert "rerun task &#34;ingest&#34;" in client.get("/datasets/digits-1").text
+    assert "run DeepSparkIngestOperator again" in client.get("/datasets").text
+    assert "run DeepSparkIngestOperator again" in client.get("/datasets/digits-1").text
 
 
 def test_an_ingestion_alone_leads_to_its_dataset(client: Any) -> None:

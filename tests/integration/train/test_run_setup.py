@@ -329,7 +329,7 @@ def test_missing_dataset(tmp_path: Path) -> None:
 
 def test_dataset_without_its_manifest(tmp_path: Path) -> None:
     (tmp_path / "data" / "train").mkdir(parents=True)
-    assert 'run task "ingest"' in start_refusal(tmp_path, tmp_path / "data")
+    assert 'run "deepspark ingest"' in start_refusal(tmp_path, tmp_path / "data")
 
 
 def test_more_classes_than_outputs(dataset: Path, tmp_path: Path) -> None:

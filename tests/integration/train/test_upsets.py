@@ -135,7 +135,7 @@ def test_a_shard_that_changes_while_it_is_read_ends_the_run_with_its_name(
     assert outcome.ending == "refused"
     assert outcome.message.startswith(f"shard {first}")
     assert finding in outcome.message
-    assert 'rerun task "ingest"; the same command then goes on from the last snapshot' in outcome.message
+    assert 'run "deepspark ingest" again; the training then goes on from its last snapshot' in outcome.message
     lost = finished.events("worker_lost")[0].data
     assert (lost["ending"], lost["reason"]) == ("refused", outcome.message)
 

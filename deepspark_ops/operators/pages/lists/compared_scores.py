@@ -17,6 +17,7 @@ from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metric
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.operators.pages.addresses import evaluation_folder
+from deepspark_ops.operators.tasks.airflow_words import airflow_words
 
 if TYPE_CHECKING:
     from deepspark_ops.evaluate.comparison.paired_errors import ErrorPair
@@ -91,7 +92,7 @@ def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], la
             return {"why_not": None, **_paired(both, archives)}
         return {"why_not": None, **_paired_errors(evaluations, both, archives)}
     except DataError as error:
-        return {"why_not": str(error)}
+        return {"why_not": airflow_words(str(error))}
 
 
 def _paired(both: Sequence[Evaluated], archives: Sequence[PictureArchive]) -> dict[str, Any]:

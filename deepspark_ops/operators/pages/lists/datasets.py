@@ -14,6 +14,7 @@ from deepspark_ops.operators.pages.addresses import URL_PREFIX, dataset_url
 from deepspark_ops.operators.pages.lists.runs import RunsPage, with_address
 from deepspark_ops.operators.pages.refused import Refused
 from deepspark_ops.operators.pages.templates import template
+from deepspark_ops.operators.tasks.airflow_words import airflow_words
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.class_name import class_name
@@ -122,7 +123,7 @@ class DatasetsPage:
                 written = max(written or 0.0, path.stat().st_mtime)
             except (DataError, OSError) as problem:
                 unfinished = f"{paths.root}: no ingestion has finished this dataset: task ingest runs or has failed"
-                error = str(problem) if is_dataset(paths.root) else unfinished
+                error = airflow_words(str(problem)) if is_dataset(paths.root) else unfinished
         digest = splits.get("train", {}).get("digest")
         used_by = [{**run, "is_same": digest is None or run["dataset_digest"] == digest} for run in runs]
         return {"name": name, "splits": splits, "error": error, "made": written, "runs": used_by}

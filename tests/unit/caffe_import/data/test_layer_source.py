@@ -67,7 +67,7 @@ def test_sample_shapes_are_those_before_the_crop(text, shapes):
             'type: "Data" top: "x" data_param { source: "data/img" backend: LMDB }',
             DataSourceError,
             'layer "d" (Data): source "data/img" is no LMDB: found neither data.mdb nor CURRENT; images and'
-            " other files are ingested first (deepspark ingest, then --dataset)",
+            ' other files are ingested first ("deepspark ingest", then --dataset)',
         ),
         (
             'type: "Data" top: "x" data_param { source: "gone" backend: LMDB }',

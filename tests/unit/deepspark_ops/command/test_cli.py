@@ -398,8 +398,8 @@ def test_a_run_stands_for_its_bundle(folder, jobs, command, further):
     (folder / "run").mkdir()
     (folder / "run" / "config.json").touch()
     assert invoke(*arguments).stderr == (
-        f"error: bundle={folder}/run: a run without a bundle, it holds config.json; run: deepspark export"
-        f" {folder}/run\n"
+        f'error: bundle={folder}/run: a run without a bundle, it holds config.json; run "deepspark export'
+        f' {folder}/run"\n'
     )
     make_bundle(folder / "run" / "bundle")
     assert invoke(*arguments).exit_code == 0

@@ -61,7 +61,7 @@ def test_a_folder_without_a_bundle_is_refused(tmp_path, has_config):
     if has_config:
         (tmp_path / "config.json").touch()
         (tmp_path / "snapshots").mkdir()
-        finding = f"a run without a bundle, it holds config.json, snapshots; run: deepspark export {tmp_path}"
+        finding = f'a run without a bundle, it holds config.json, snapshots; run "deepspark export {tmp_path}"'
     with pytest.raises(ConfigError) as caught:
         find_candidate(tmp_path)
     assert str(caught.value) == f"bundle={tmp_path}: {finding}"

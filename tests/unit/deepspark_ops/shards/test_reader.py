@@ -122,7 +122,7 @@ def test_shard_with_too_few_samples_is_named_with_the_remedy(split):
     shards[1] = shards[1].model_copy(update={"n_samples": 5000})
     changed = {"shards": tuple(shards), "n_samples": 5017, "label_histogram": (5002, 5, 5, 5)}
     put_manifest(split, manifest.model_copy(update=changed))
-    expected = f'shard {split / shards[1].file}: manifest says 5,000 samples, found 4; rerun task "ingest"'
+    expected = f'shard {split / shards[1].file}: manifest says 5,000 samples, found 4; run "deepspark ingest" again'
     with pytest.raises(DataError) as caught:
         verify(split)
     assert str(caught.value) == expected
@@ -135,7 +135,7 @@ def test_shard_cut_short_is_named(split):
     shard = split / read_manifest(split).shards[2].file
     data = shard / "data.mdb" if shard.is_dir() else shard
     os.truncate(data, data.stat().st_size - 4096)
-    with pytest.raises(DataError, match=r"(cut short|not a readable HDF5 file).*; rerun task \"ingest\""):
+    with pytest.raises(DataError, match=r"(cut short|not a readable HDF5 file).*; run \"deepspark ingest\" again"):
         verify(split)
 
 
@@ -143,7 +143,7 @@ def test_longer_shard_is_named_without_a_digest(split):
     shard = split / read_manifest(split).shards[2].file
     data = shard / "data.mdb" if shard.is_dir() else shard
     data.write_bytes(data.read_bytes() + bytes(4096))
-    with pytest.raises(DataError, match=r"manifest says [\d,]+ bytes, found [\d,]+; rerun task \"ingest\""):
+    with pytest.raises(DataError, match=r"manifest says [\d,]+ bytes, found [\d,]+; run \"deepspark ingest\" again"):
         verify(split, digests=False)
 
 
@@ -165,7 +165,9 @@ def test_changed_byte_is_found(split):
     offset = content.rindex(bytes(image_of(13))) if shard.is_dir() else len(content) - 1
     content[offset] ^= 1
     data.write_bytes(content)
-    with pytest.raises(DataError, match=rf"{data}: SHA-256 is .*, the manifest says .*; rerun task \"ingest\""):
+    with pytest.raises(
+        DataError, match=rf"{data}: SHA-256 is .*, the manifest says .*; run \"deepspark ingest\" again"
+    ):
         verify(split)
 
 
@@ -193,7 +195,7 @@ def test_bad_manifest_says_what_is_wrong(tmp_path, content, finding):
         put_manifest_text(tmp_path, "train", content)
     with pytest.raises(DataError, match=finding) as caught:
         open_dataset(tmp_path / "train")
-    assert 'run task "ingest"' in str(caught.value)
+    assert 'run "deepspark ingest"' in str(caught.value)
     with pytest.raises(DataError, match="no such dataset folder"):
         open_dataset(tmp_path / "gone" / "train")
 
@@ -234,7 +236,7 @@ def test_edited_manifest_is_found(split, edit, finding, digests):
     with pytest.raises(DataError) as caught:
         verify(split, digests=digests)
     assert finding in str(caught.value)
-    assert 'rerun task "ingest"' in str(caught.value)
+    assert 'run "deepspark ingest" again' in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", "..", "", "../train/../x", "../train/a/b", "a\0b"])
@@ -281,7 +283,7 @@ def test_damaged_manifests_give_one_error_with_file_and_remedy_or_the_same_facts
             assert (manifest.sample_shape, manifest.n_samples, manifest.n_classes) == (SHAPE, 21, 4)
             assert [(s.file, s.n_samples) for s in manifest.shards] == [(s.file, s.n_samples) for s in original.shards]
     assert len(refusals) > 75
-    assert [text for text in refusals if str(split) not in text or 'run task "ingest"' not in text] == []
+    assert [text for text in refusals if str(split) not in text or 'run "deepspark ingest"' not in text] == []
 
 
 def layer_from(text: str) -> caffe_pb2.LayerParameter:

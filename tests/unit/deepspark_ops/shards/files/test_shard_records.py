@@ -83,5 +83,5 @@ def test_what_is_written_comes_back(tmp_path):
 def test_another_version_is_refused(tmp_path, version):
     path = tmp_path / "x.records.npz"
     path.write_bytes(archive(version, RECORDS.sums))
-    with pytest.raises(DataError, match=rf"format_version is {version}, this program reads 3; rerun task"):
+    with pytest.raises(DataError, match=rf"format_version is {version}, this program reads 3; run .deepspark ingest"):
         read_records(path)
