@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +69,9 @@ def targets_of(
     return feeds[target][:count]
 
 
+_EXPECTED: Final = {"classification": "labels", "embedding": "similarities (1 for a similar pair, 0 for another)"}
+
+
 def require_target(task: ChosenTask) -> str:
     """Return the blob with what the answers should be.
 
@@ -76,10 +79,17 @@ def require_target(task: ChosenTask) -> str:
         NetError: The net has none.
     """
     if task.target is None:
-        expected = "labels" if task.task == "classification" else "expected answers"
+        expected = _EXPECTED.get(task.task, "expected answers")
+        blobs = " and ".join(map(repr, task.outputs))
         msg = (
-            f"{task.found_by}: the net has no {expected}, so blob {task.output!r} cannot be scored; the data layer "
+            f"{task.found_by}: the net has no {expected}, so blob {blobs} cannot be scored; the data layer "
             f"needs a second top with the {expected}, or the option target_blob names a blob with the {expected}"
         )
+        if task.task == "regression" and task.n_values > 1:
+            msg += (
+                f". If {blobs} has {task.n_values} scores of classes, give task=classification; if it is a vector whose"
+                " distances count, as of a siamese or triplet net, give task=embedding: the target of one output_blob"
+                " is the class of the sample, the target of two is 1 for a similar pair and 0 for another"
+            )
         raise NetError(msg)
     return task.target

@@ -16,7 +16,7 @@ from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.tasks.net_wiring import maker_of, named, origins, user_name
+from deepspark_ops.evaluate.tasks.net_wiring import maker_of, named, origins, user_name, weights_behind
 
 Activation = Literal["none", "softmax", "sigmoid"]
 _CLASS_LOSSES: Final = ("SoftmaxWithLoss", "InfogainLoss", "HingeLoss", "MultinomialLogisticLoss")
@@ -257,6 +257,9 @@ def _of_ends(net: NetSpec) -> list[ChosenTask]:
     """Return results of blobs without a consumer; Softmax outputs are last, as the surest results."""
     blob_origins = origins(net)
     ends = [name for name in net.outputs if name not in net.inputs and blob_origins[name].is_learned]
+    if (pair := _twins(net, ends)) is not None:
+        found_by = f'outputs "{pair[0]}" and "{pair[1]}", made by the same weights'
+        return [_with_unused_label(net, _completed(net, ChosenTask("embedding", pair, None, found_by)))]
     makers = {name: maker.type for name in ends if (maker := maker_of(net, name)) is not None}
     results = []
     for name in sorted(ends, key=lambda name: makers[name] == "Softmax"):
@@ -272,10 +275,22 @@ def _of_ends(net: NetSpec) -> list[ChosenTask]:
             task = "regression"
         found_by = f'output "{name}" ({makers[name]})'
         chosen = _completed(net, ChosenTask(task, (name,), None, found_by, class_axis=axis))
-        target = _unused_label(net)
-        fits = target is not None and _target_fits(net, chosen, target)
-        results.append(replace(chosen, target=target, is_target_fed=target in net.inputs) if fits else chosen)
+        results.append(_with_unused_label(net, chosen))
     return results
+
+
+def _with_unused_label(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
+    """Return a result without a target with the label of the first data layer, if the label fits."""
+    target = _unused_label(net)
+    fits = target is not None and _target_fits(net, chosen, target)
+    return replace(chosen, target=target, is_target_fed=target in net.inputs) if fits else chosen
+
+
+def _twins(net: NetSpec, ends: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the two ends of a siamese net: of one shape, made by the same weights; None of any other net."""
+    weights, shapes = weights_behind(net), net.blob_shapes
+    is_pair = len(ends) == _SIDES and len({(weights[name], shapes[name]) for name in ends}) == 1
+    return tuple(ends) if is_pair and len(shapes[ends[0]]) >= _SIDES else None
 
 
 def _softmax_axis(net: NetSpec, blob: str) -> int:
@@ -337,12 +352,16 @@ def _of_task(net: NetSpec, task: TaskName, candidates: Sequence[ChosenTask]) -> 
     chosen = [candidate for candidate in candidates if candidate.task == task]
     if chosen:
         return (chosen[0], *(candidate for candidate in candidates if candidate is not chosen[0]))
-    alike = [] if task == "embedding" else [candidate for candidate in candidates if len(candidate.outputs) == 1]
+    alike = [
+        candidate
+        for candidate in candidates
+        if len(candidate.outputs) == 1 and (task != "embedding" or candidate.target is None)
+    ]
     if not alike:
         shown_tasks = "; ".join(candidate.text() for candidate in candidates) or "nothing"
         msg = f"task={task}: the net shows {shown_tasks}; name the blobs (output_blob, target_blob)"
         raise ConfigError(msg)
-    return (_made_as_wished(net, task, alike[0].outputs, alike[0].target),)
+    return (_made_as_wished(net, task, alike[0].outputs, alike[0].target or _unused_label(net)),)
 
 
 def _completed(net: NetSpec, chosen: ChosenTask) -> ChosenTask:

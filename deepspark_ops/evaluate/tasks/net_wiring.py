@@ -50,6 +50,18 @@ def origins(net: NetSpec) -> dict[str, Origin]:
     return origin_of
 
 
+def weights_behind(net: NetSpec) -> dict[str, frozenset[int]]:
+    """Return the learned blobs that each blob depends on, as positions in ``params.entries``."""
+    of_layer: dict[str, set[int]] = {}
+    for (layer_name, _), position in net.params.uses.items():
+        of_layer.setdefault(layer_name, set()).add(position)
+    behind: dict[str, frozenset[int]] = {}
+    for layer in net.layers:
+        weights = frozenset(of_layer.get(layer.name, ())).union(*(behind[bottom] for bottom in layer.bottoms))
+        behind.update(dict.fromkeys(layer.tops, weights))
+    return behind
+
+
 def user_name(net: NetSpec, blob: str) -> str:
     """Return the source of ``blob`` if an automatic Split layer wrote ``blob``, else ``blob``."""
     producers = {top: layer for layer in net.layers for top in layer.tops}

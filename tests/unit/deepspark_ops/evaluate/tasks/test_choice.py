@@ -141,6 +141,33 @@ def test_the_sides_of_a_pair_are_an_embedding():
     assert (chosen.task, chosen.outputs, chosen.target, chosen.margin) == ("embedding", ("fa", "fb"), "label", 2.0)
 
 
+def shared(top, bottom, name="w"):
+    layer = inner_product(top, bottom, 2)
+    return layer[: layer.rindex("}")] + f'param {{ name: "{name}" }} param {{ name: "{name}_b" }} }}'
+
+
+@pytest.mark.parametrize(("second", "task"), [("w", "embedding"), ("v", "regression")])
+def test_two_ends_made_by_the_same_weights_are_a_pair_without_a_loss(second, task):
+    slices = 'layer { name: "s" type: "Slice" bottom: "data" top: "a" top: "b" slice_param { slice_dim: 1 } }'
+    (chosen,) = choose(slices, shared("fa", "a"), shared("fb", "b", second), sample=(2, 3, 3))
+    assert chosen.task == task
+    if task == "embedding":
+        assert (chosen.outputs, chosen.target, chosen.is_target_fed) == (("fa", "fb"), "label", True)
+        assert 'decided by outputs "fa" and "fb", made by the same weights' in chosen.text()
+        (no_label,) = choose(slices, shared("fa", "a"), shared("fb", "b"), sample=(2, 3, 3), label=(4,))
+        with pytest.raises(NetError, match=r"no similarities .*, so blob 'fa' and 'fb' cannot be scored"):
+            require_target(no_label)
+
+
+def test_vectors_without_a_loss_are_refused_with_the_tasks_that_score_vectors():
+    (chosen,) = choose(PRODUCT)
+    with pytest.raises(NetError, match=r"If 'ip' has 7 scores of classes, give task=classification; .*task=embedding"):
+        require_target(chosen)
+    for task in ("classification", "embedding"):
+        (chosen,) = choose(PRODUCT, wish=TaskWish(task))
+        assert (chosen.task, chosen.outputs, require_target(chosen)) == (task, ("ip",), "label")
+
+
 def test_of_losses_against_one_target_the_heaviest_stands_for_all_and_of_equal_ones_the_last():
     help_in_training = loss_layer("SoftmaxWithLoss", "ip2", "label", name="aux", options="loss_weight: 0.3")
     assert [result.output for result in choose(PRODUCT, inner_product("ip2", "data", 7), LOSS, help_in_training)] == [
