@@ -322,6 +322,5 @@ def _facts(metrics: MetricsReport, settings: Mapping[str, str]) -> dict[str, str
         **settings,
     }
     if metrics.n_ignored:
-        counted_unit = {"segmentation": "pixels", "multi_label": "labels"}.get(metrics.task, "samples")
-        facts["Ignored"] = f"{grouped(metrics.n_ignored)} {counted_unit} with the net's ignore_label"
+        facts["Ignored"] = f"{grouped(metrics.n_ignored)} {metrics.counted} with the net's ignore_label"
     return facts

@@ -199,7 +199,7 @@ def report_of(
     metrics = with_slices(0, metrics, head(sums[0], names=names))
     for task_sum, result in zip(sums, metrics.results(), strict=True):
         blob = f" of {result.scored.score_blob}" if len(sums) > 1 else ""
-        _log.info("%s%s: %s", result.task.replace("_", " "), blob, task_sum.line(result))
+        _log.info("%s%s: %s", result.kind, blob, task_sum.line(result))
     return metrics
 
 

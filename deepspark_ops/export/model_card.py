@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
-from deepspark_ops.export.manifest import LABELS_NAME, BundleManifest, InputContract, OutsideCheck
+from deepspark_ops.export.manifest import LABELS_NAME, BundleManifest, InputContract, OutputBlob, OutsideCheck
 from deepspark_ops.export.snippets import image_snippet, snippets
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.sizes import share_text
 
 _CLASSES_SHOWN = 20
+_SEQUENCE_AXES: Final = 3
+"""Axes of the classes of a sequence: samples, classes, time steps."""
 _TASK_TITLES: Final[dict[TaskName, str]] = {
     "classification": "A classifier",
     "multi_label": "A model that says yes or no to each of several labels",
@@ -43,8 +46,8 @@ def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | N
     """
     parts = [
         f"# {_plain(manifest.net) or 'Model'}",
-        f"{_TASK_TITLES[manifest.results()[0].task]}, exported by DeepSpark. `manifest.json` has the same facts for "
-        "programs, with a digest of every file.",
+        f"{_of_steps(_TASK_TITLES, manifest.results()[0])}, exported by DeepSpark. `manifest.json` has the same facts "
+        "for programs, with a digest of every file.",
         "## Where it comes from",
         _origin(manifest),
         "## How good it is",
@@ -166,10 +169,18 @@ def _results(manifest: BundleManifest) -> str:
     lines = []
     for output in manifest.results():
         extents = ", ".join(["N", *(str(extent) for extent in output.shape[1:])])
-        lines.append(f"- {_plain(output.name)}: float32 ({extents}), {_GIVES[output.task]}. Axes are in Caffe's order.")
+        lines.append(
+            f"- {_plain(output.name)}: float32 ({extents}), {_of_steps(_GIVES, output)}. Axes are in Caffe's order."
+        )
     if manifest.output.labels and not manifest.is_classifier:
         lines += ["", *(f"- {at}: {_plain(name)}" for at, name in enumerate(manifest.output.labels[:_CLASSES_SHOWN]))]
     return "\n".join(lines)
+
+
+def _of_steps(texts: Mapping[TaskName, str], output: OutputBlob) -> str:
+    """Return the text of an output's task; a single axis beside the classes is one of time steps, not of pixels."""
+    is_sequence = output.task == "segmentation" and len(output.shape) == _SEQUENCE_AXES
+    return texts[output.task].replace("pixel", "time step") if is_sequence else texts[output.task]
 
 
 def _classes(manifest: BundleManifest) -> str:

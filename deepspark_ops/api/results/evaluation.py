@@ -41,7 +41,7 @@ class Evaluation(LocalFolder):
         rows = {row.label: row.text() for row in metrics.rows() if row.value is not None}
         scored = metrics.scored
         return Card(
-            f"Evaluation: {metrics.task}",
+            f"Evaluation: {metrics.kind}",
             str(self.folder),
             note=f"{metrics.n_samples:,} samples",
             rows={**rows, "net": scored.net, "weights": scored.weights, "data": f"{scored.dataset} ({scored.split})"},

@@ -27,8 +27,8 @@ def why_not_compared(first: MetricsReport | None, second: MetricsReport | None, 
     if first.n_samples != second.n_samples:
         counted = f"{first.n_samples:,} and {second.n_samples:,}"
         return f"{labels[0]} and {labels[1]} count different samples ({counted}), by the nets' ignore_label"
-    if first.task != second.task:
-        return f"{labels[0]} and {labels[1]} were scored as {first.task} and {second.task}"
+    if first.kind != second.kind:
+        return f"{labels[0]} and {labels[1]} were scored as {first.kind} and {second.kind}"
     of_first, of_second = classes_of(first), classes_of(second)
     if of_first is None or of_second is None:
         return None

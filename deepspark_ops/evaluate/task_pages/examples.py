@@ -105,7 +105,7 @@ def _pictures(
 ) -> list[tuple[str, Picture]]:
     if chosen.task == "reconstruction":
         return _given_and_given_back(fed, outputs[0], target)
-    if chosen.task == "segmentation":
+    if chosen.task == "segmentation" and not chosen.is_sequence:
         return _overlays(chosen, fed, outputs[0], target)
     return stored_pictures(chosen.task, stored)
 

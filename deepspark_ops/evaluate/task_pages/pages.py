@@ -53,6 +53,7 @@ _NOTES: Final[Mapping[str, str]] = {
     "equal_error_rate": "as many wrongly taken for alike as for different",
     "mean_iou": "mean over classes of overlap by union",
     "pixel_accuracy": "of all pixels that count",
+    "time_step_accuracy": "of all time steps that count",
     "mean_accuracy": "each class counts the same",
 }
 MOST_TILES: Final = 5
@@ -71,8 +72,7 @@ def tiles_of(metrics: MetricsReport) -> list[Tile]:
 
 
 def _ignored(metrics: MetricsReport) -> str:
-    counted_unit = {"segmentation": "pixels", "multi_label": "labels"}.get(metrics.task, "samples")
-    return f"{grouped(metrics.n_ignored)} {counted_unit} do not count" if metrics.n_ignored else "all count"
+    return f"{grouped(metrics.n_ignored)} {metrics.counted} do not count" if metrics.n_ignored else "all count"
 
 
 def _number(value: float | None) -> str:
@@ -271,24 +271,30 @@ def _neighbours(metrics: EmbeddingMetrics, neighbours: Neighbours) -> TaskPage:
 
 def _segmentation(metrics: MetricsReport, examples: Examples, links: Links) -> TaskPage:
     assert isinstance(metrics, SegmentationMetrics)
-    figures = metrics.figures
+    figures, counted = metrics.figures, metrics.counted
     names = [each.name for each in figures.classes]
     shares = bar_chart([(each.name, each.iou) for each in figures.classes], label="IoU by class")
     cards = [Card("IoU of each class", Markup(shares))]
     if len(names) <= MAX_CONFUSED:
-        cards.append(Card("Pixels", Markup(confusion_chart(np.array(figures.confusion, np.int64), names))))
+        cards.append(Card(counted.capitalize(), Markup(confusion_chart(np.array(figures.confusion, np.int64), names))))
     table = Table(
-        ("Class", "IoU", "Pixels right", "Pixels", "Found"),
+        ("Class", "IoU", f"{counted.capitalize()} right", counted.capitalize(), "Found"),
         [
             (each.name, share_text(each.iou), share_text(each.accuracy), grouped(each.pixels), grouped(each.predicted))
             for each in figures.classes
         ],
         _class_links(links, len(names)),
     )
+    lead = (
+        "The image, then the true classes and those that the net found in colours over it; class 0 has none, pixels"
+        " that do not count are grey."
+        if metrics.unit == "pixel"
+        else ""
+    )
     worst = _gallery(
         figures.worst,
         examples,
-        lambda example, value: [f"{share_text(value)} of its pixels right", f"sample {example.index}"],
+        lambda example, value: [f"{share_text(value)} of its {counted} right", f"sample {example.index}"],
     )
     return TaskPage(
         tiles_of(metrics),
@@ -296,25 +302,16 @@ def _segmentation(metrics: MetricsReport, examples: Examples, links: Links) -> T
             Section(
                 "Classes",
                 _lead(
-                    "IoU: pixels of a class that were found, by those that are either. Rows of the matrix: true"
+                    f"IoU: {counted} of a class that were found, by those that are either. Rows of the matrix: true"
                     " classes.",
                     links,
-                    "The name of a class leads to pictures with the class.",
+                    "The name of a class leads to samples with the class.",
                 ),
                 cards,
                 table,
             )
         ],
-        [
-            Section(
-                "Worst images",
-                "The image, then the true classes and those that the net found in colours over it; class 0 has none,"
-                " pixels that do not count are grey.",
-                shown=worst,
-            )
-        ]
-        if worst
-        else [],
+        [Section("Worst images" if metrics.unit == "pixel" else "Worst samples", lead, shown=worst)] if worst else [],
     )
 
 

@@ -214,10 +214,10 @@ def _of_segmentation(metrics: SegmentationMetrics, losses: SampleLosses, rows: P
         return SampleGroups()
     chosen = _with_each("class", names, true_pixels > 0, losses)
     texts = {
-        index: (f"{share_text(1.0 - float(losses.loss[at]))} of its pixels right",)
+        index: (f"{share_text(1.0 - float(losses.loss[at]))} of its {metrics.counted} right",)
         for index, at in _by_loss(chosen, losses)
     }
-    return SampleGroups(chosen, texts, "share of wrong pixels")
+    return SampleGroups(chosen, texts, f"share of wrong {metrics.counted}")
 
 
 def _with_each(

@@ -23,6 +23,8 @@ _CLASS_LOSSES: Final = ("SoftmaxWithLoss", "InfogainLoss", "HingeLoss", "Multino
 _LOSSES: Final = (*_CLASS_LOSSES, "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
 _GIVES_PROBABILITIES: Final = ("MultinomialLogisticLoss",)
 _SIDES: Final = 2
+SEQUENCE: Final = "sequence labelling"
+"""A segmentation with one axis beside the classes, in words."""
 _NEEDED: Final = (
     "needed: a loss layer (SoftmaxWithLoss, SigmoidCrossEntropyLoss, EuclideanLoss, ContrastiveLoss, ...) or an "
     "Accuracy layer whose target is no learned blob, or an output; else say what the net is for by the options task, "
@@ -78,6 +80,16 @@ class ChosenTask:
         return self.n_values // self.shape[self.axis_in_sample] if self.n_values else 0
 
     @property
+    def is_sequence(self) -> bool:
+        """Whether the classes are of the time steps of a sequence: a class at each position of a single axis."""
+        return self.task == "segmentation" and len(self.shape) == _SIDES
+
+    @property
+    def kind(self) -> str:
+        """The task in words."""
+        return SEQUENCE if self.is_sequence else self.task.replace("_", " ")
+
+    @property
     def output(self) -> str:
         """The blob with the answers; of a pair the first side."""
         return self.outputs[0]
@@ -92,7 +104,7 @@ class ChosenTask:
         blobs = " and ".join(f'"{name}"' for name in self.outputs)
         through = "" if self.activation == "none" else f" through a {self.activation}"
         against = "nothing to compare with" if self.target is None else f'target "{self.target}"'
-        return f"{self.task.replace('_', ' ')} of blob {blobs}{through}, {against}; decided by {self.found_by}"
+        return f"{self.kind} of blob {blobs}{through}, {against}; decided by {self.found_by}"
 
 
 @dataclass(frozen=True)
@@ -398,7 +410,7 @@ def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
     elif chosen.task in ("classification", "multi_label") and chosen.n_positions != 1:
         problem = f"allowed for {chosen.task}: (N, classes), one vector per sample"
     elif chosen.task == "segmentation" and chosen.n_positions == 1:
-        problem = "allowed for segmentation: (N, classes, height, width)"
+        problem = "allowed for segmentation: (N, classes, height, width), or (N, classes, time steps)"
     elif chosen.task == "embedding" and len({shape[1:] for shape in shapes.values()}) > 1:
         problem = "both sides must have the same shape"
     if problem:
@@ -408,7 +420,7 @@ def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
     if chosen.target is not None and not _target_fits(net, chosen, chosen.target):
         msg = (
             f'{where}: target "{chosen.target}" {net.blob_shapes[chosen.target]} does not fit "{chosen.output}" {full} '
-            f"of a {chosen.task}: {_FITTING[chosen.task]}"
+            f"of a {chosen.kind}: {_FITTING[chosen.task]}"
         )
         raise NetError(msg)
     return chosen
@@ -420,7 +432,7 @@ _FITTING: Final[dict[TaskName, str]] = {
     "regression": "a number for each value is needed",
     "embedding": "one number is needed: the class of a sample, or of a pair 1 for similar and 0 for not",
     "reconstruction": "a number for each value is needed",
-    "segmentation": "a whole number a pixel is needed",
+    "segmentation": "a whole number a pixel, or a time step, is needed",
 }
 assert set(_FITTING) == set(TASK_NAMES)
 

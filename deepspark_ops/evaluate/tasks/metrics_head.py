@@ -214,6 +214,16 @@ class MetricsReport(FrozenModel):
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures for MLflow and for tables for people, the main figure first."""
 
+    @property
+    def kind(self) -> str:
+        """The task in words."""
+        return str(self.task).replace("_", " ")
+
+    @property
+    def counted(self) -> str:
+        """What is right or wrong, in the plural: ``samples``, ``labels``, ``pixels``, ``time steps``."""
+        return "labels" if self.task == "multi_label" else "samples"
+
     def further_rows(self) -> tuple[FigureRow, ...]:
         """Return further figures for MLflow and the report, beside ``rows``."""
         return ()
@@ -226,7 +236,7 @@ class MetricsReport(FrozenModel):
         """Return the figures in a line."""
         figures = " ".join(f"{row.name}={row.value:.4f}" for row in self.rows() if row.value is not None)
         further_figures = "".join(
-            f" | {other.task} {other.scored.score_blob}: {other.summary()}" for other in self.results()[1:]
+            f" | {other.kind} {other.scored.score_blob}: {other.summary()}" for other in self.results()[1:]
         )
         return f"{figures} samples={self.n_samples}{further_figures}"
 

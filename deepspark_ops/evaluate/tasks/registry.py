@@ -12,7 +12,7 @@ from deepspark_ops.evaluate.tasks.embedding import EmbeddingTask, NeighbourTask
 from deepspark_ops.evaluate.tasks.multi_label import MultiLabelTask
 from deepspark_ops.evaluate.tasks.reconstruction import ReconstructionTask
 from deepspark_ops.evaluate.tasks.regression import RegressionTask
-from deepspark_ops.evaluate.tasks.segmentation import SegmentationTask
+from deepspark_ops.evaluate.tasks.segmentation import SegmentationTask, SequenceTask
 from deepspark_ops.evaluate.tasks.task_sum import TaskSum
 
 _ALL: Final[tuple[type[TaskSum], ...]] = (
@@ -35,6 +35,8 @@ def sum_of(chosen: ChosenTask, *, worst: int = 0) -> TaskSum:
 def kind_of(chosen: ChosenTask) -> type[TaskSum]:
     """Return how a result is summed."""
     is_single = chosen.task == "embedding" and len(chosen.outputs) == 1
+    if chosen.is_sequence:
+        return SequenceTask
     return NeighbourTask if is_single else TASKS[chosen.task]
 
 

@@ -1,4 +1,7 @@
-"""Segmentation: a class a pixel. Judged by the mean IoU; an image's error is the share of wrong pixels."""
+"""Segmentation: a class a pixel. Judged by the mean IoU; an image's error is the share of wrong pixels.
+
+A net with one axis beside the classes labels a sequence: a class a time step, judged by the share of right steps.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +13,48 @@ import numpy.typing as npt
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.segmentation import Segmentation, SegmentationSum
-from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.evaluate.tasks.choice import SEQUENCE, ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MetricsReport, share_figure, share_rows
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
 
 
 class SegmentationMetrics(MetricsReport):
-    """The whole file; ``n_ignored`` counts pixels.
+    """The whole file; ``n_ignored`` counts pixels, or time steps.
 
     Attributes:
-        figures: What was found.
+        figures: Figures of the classes; the words ``pixel`` in their names stand for ``unit``.
+        unit: Position of a class: a pixel, or a time step of a sequence.
     """
 
     task: Literal["segmentation"] = "segmentation"
     figures: Segmentation
+    unit: Literal["pixel", "time step"] = "pixel"
+
+    @property
+    def kind(self) -> str:
+        """The task in words."""
+        return super().kind if self.unit == "pixel" else SEQUENCE
+
+    @property
+    def counted(self) -> str:
+        """``pixels`` or ``time steps``."""
+        return f"{self.unit}s"
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures for tables."""
-        figures = self.figures
+        figures, counted = self.figures, self.counted
+        name = f"{self.unit.replace(' ', '_')}_accuracy"
+        right = (name, f"{counted.capitalize()} right", figures.pixel_accuracy)
+        iou = ("mean_iou", "Mean IoU", figures.mean_iou)
         return share_rows(
-            ("mean_iou", "Mean IoU", figures.mean_iou),
-            ("pixel_accuracy", "Pixels right", figures.pixel_accuracy),
-            ("mean_accuracy", "Mean over classes of pixels right", figures.mean_accuracy),
-            ("frequency_weighted_iou", "IoU weighted by pixels", figures.frequency_weighted_iou),
+            *((iou, right) if self.unit == "pixel" else (right, iou)),
+            ("mean_accuracy", f"Mean over classes of {counted} right", figures.mean_accuracy),
+            ("frequency_weighted_iou", f"IoU weighted by {counted}", figures.frequency_weighted_iou),
         )
 
 
 class SegmentationTask(TaskSum):
-    """Sums a segmentation over batches."""
+    """Sums a segmentation over batches; the error of a sequence is the share of wrong time steps."""
 
     task = "segmentation"
     figures = "mean IoU, pixels right, overlays"
@@ -65,11 +82,20 @@ class SegmentationTask(TaskSum):
     def metrics(self, head: ReportHead) -> SegmentationMetrics:
         """Return the figures."""
         figures = self._sum.result(head.names)
+        steps = ("time_step_accuracy", "Time steps right", figures.pixel_accuracy)
+        is_sequence = self.chosen.is_sequence
         return SegmentationMetrics(
             **self._common(head, n_samples=figures.n_samples, n_ignored=figures.n_ignored),
-            main=share_figure("mean_iou", "Mean IoU", figures.mean_iou),
+            main=share_figure(*(steps if is_sequence else ("mean_iou", "Mean IoU", figures.mean_iou))),
             figures=figures,
+            unit="time step" if is_sequence else "pixel",
         )
+
+
+class SequenceTask(SegmentationTask):
+    """Sums classes of time steps over batches."""
+
+    figures = "time steps right, mean IoU"
 
 
 def predicted_classes(scores: Array) -> npt.NDArray[np.int64]:

@@ -229,9 +229,11 @@ def test_a_class_a_step_has_its_scores_on_the_axis_of_the_loss(tmp_path, numbers
     matrix, bias = (blob.astype(np.float64) for blob in weights["ip"])
     answer, counts = (test["x"] @ matrix.T + bias).argmax(axis=2), test["y"] != -1
     metrics = evaluation.metrics
-    assert (metrics.task, metrics.n_ignored) == ("segmentation", N_TEST)
-    assert metrics.figures.pixel_accuracy == pytest.approx((answer == test["y"])[counts].mean())
-    page_of(evaluation, "Mean IoU")
+    assert (metrics.task, metrics.kind, metrics.n_ignored) == ("segmentation", "sequence labelling", N_TEST)
+    assert (metrics.main.name, metrics.main.label) == ("time_step_accuracy", "Time steps right")
+    assert metrics.main.value == pytest.approx((answer == test["y"])[counts].mean())
+    page = page_of(evaluation, "Time steps right")
+    assert "pixel" not in page.partition("<body")[2].partition("<script")[0].lower()
     bundle = write_bundle(ExportConfig(run_dir=run.root), on_step=lambda step: None)
     assert bundle.manifest.outputs[0].shape == (-1, 5, 3)
     scored = score_bundle(ScoreBundleConfig(run_dir=run.root, bundle=bundle.folder, output=tmp_path / "scored"))

@@ -200,7 +200,7 @@ _NUMBERS_SHOWN: Final = 4
 def _error_in_words(metrics: MetricsReport) -> str:
     if isinstance(metrics, EmbeddingMetrics) and metrics.neighbours is not None:
         return _NEIGHBOUR_ERROR
-    return ERRORS[metrics.task]
+    return ERRORS[metrics.task].replace("pixels", metrics.counted)
 
 
 def answers_in_words(task: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

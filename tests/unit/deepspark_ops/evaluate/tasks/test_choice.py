@@ -6,6 +6,7 @@ from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.tasks.answers import require_target
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, TaskWish, choose_task, choose_tasks, task_wish
+from deepspark_ops.evaluate.tasks.registry import kind_of
 from tests.reference.layer_text import inner_product, loss_layer
 
 DATA = 'name: "n" layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "x" batch_size: 4 } }'
@@ -91,6 +92,16 @@ def test_a_class_a_pixel_is_a_segmentation():
         label=(1, 2, 3),
     )
     assert (chosen.task, chosen.n_classes, chosen.shape, chosen.ignore_label) == ("segmentation", 7, (7, 2, 3), 255)
+
+
+def test_a_class_a_time_step_is_named_so_and_still_scored_as_a_segmentation():
+    per_step = inner_product("ip", "data", 7).replace("num_output", "axis: 2 num_output")
+    loss = loss_layer("SoftmaxWithLoss", "ip", "label", options="softmax_param { axis: 2 }")
+    (chosen,) = choose(per_step, loss, sample=(5, 3), label=(5,))
+    assert (chosen.task, chosen.kind, kind_of(chosen).figures) == (
+        "segmentation", "sequence labelling", "time steps right, mean IoU",
+    )  # fmt: skip
+    assert chosen.text().startswith('sequence labelling of blob "ip" through a softmax')
 
 
 def test_one_yes_or_no_a_pixel_is_a_segmentation_of_two_classes():
