@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import signal
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,13 @@ from tests.paths import FIXTURES
 
 SMALL_S = 3.0
 RECORDED = sorted((FIXTURES / "fuzz").glob("*/*.bin"))
+
+
+@pytest.fixture
+def counted_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let 20 ms pass at each look at the clock: the same inputs on a busy machine."""
+    looks = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: 0.02 * next(looks))
 
 
 def planted(content: bytes, folder: Path) -> None:
@@ -63,6 +72,7 @@ def of(read: Any, **fields: Any) -> Reader:
     ],
 )
 @pytest.mark.slow  # starts processes
+@pytest.mark.usefixtures("counted_clock")
 def test_each_kind_of_end_is_found_and_can_be_repeated(
     read: Any, kind: str, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,18 +89,20 @@ def test_each_kind_of_end_is_found_and_can_be_repeated(
     assert input_path.read_bytes() == content_of(of(read), [b"A\1\0\0\0\0"], finding["seed"], finding["number"])
 
 
+@pytest.mark.usefixtures("counted_clock")
 def test_the_projects_errors_are_no_finding(tmp_path: Path) -> None:
     def refuses(content: bytes, folder: Path) -> None:
         msg = "no"
         raise CaffeImportError(msg)
 
-    batch = run_inputs(of(refuses), [b"abc"], seed=1, start=0, seconds=0.2)
+    batch = run_inputs(of(refuses), [b"abc"], seed=1, start=0, seconds=2.0)
     assert batch.findings == ()
     assert batch.n_refused == batch.n_inputs > 10
 
 
+@pytest.mark.usefixtures("counted_clock")
 def test_a_death_that_is_known_is_counted_and_the_next_input_read() -> None:
-    batch = run_inputs(of(kills, may_die="it trusts its pages"), [b"A\1\0\0\0\0"], seed=1, start=0, seconds=0.5)
+    batch = run_inputs(of(kills, may_die="it trusts its pages"), [b"A\1\0\0\0\0"], seed=1, start=0, seconds=2.0)
     assert (batch.findings, batch.n_deaths > 1) == ((), True)
     assert batch.n_inputs == batch.next_number
 
