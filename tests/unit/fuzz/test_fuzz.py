@@ -67,7 +67,7 @@ def of(read: Any, **fields: Any) -> Reader:
     [
         (planted, "exception", "error: unpack requires a buffer of 2 bytes"),
         (kills, "death", "SIGSEGV"),
-        (hangs, "hang", "more than 0.2 s of CPU"),
+        (hangs, "hang", "more than 0.05 s of CPU"),
         (hoards, "memory", "more than 1024 MiB"),
     ],
 )
@@ -76,7 +76,7 @@ def of(read: Any, **fields: Any) -> Reader:
 def test_each_kind_of_end_is_found_and_can_be_repeated(
     read: Any, kind: str, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "INPUT_S", 0.2)
+    monkeypatch.setattr(worker, "INPUT_S", 0.05)
     lines: list[str] = []
     assert hunt([of(read)], seconds=0.7, seed=7, folder=tmp_path, say=lines.append) == 1
     finding_line = next(line for line in lines if line.startswith("FINDING"))
