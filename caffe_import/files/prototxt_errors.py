@@ -14,6 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from caffe_import.errors import PrototxtError, did_you_mean
 from caffe_import.files.prototxt_scan import Block, Token, layer_of, line_and_column, offset_of, scan_prototxt
 from caffe_import.fork_names import FIELD_NAMES, OWN_LAYER, fork_of_field, fork_of_old_type
+from caffe_import.other_names import caffe_name
 from caffe_import.proto import caffe_pb2
 
 _EXCERPT_WIDTH = 100
@@ -270,7 +271,8 @@ def _explain_place(
         allowed = sorted(descriptor.fields_by_name)
         is_strange = _names_strange_layer(token, descriptor)
         remedy = OWN_LAYER if is_strange else _other_root(token, root) or _missing_brace(token, root_type)
-        unknown_word = "" if is_strange else token.field_name
+        remedy = remedy or _other_name(token.field_name, descriptor)
+        unknown_word = "" if is_strange or remedy.startswith(_CALLED) else token.field_name
         return source.error(
             token.start, finding, width=width, allowed=allowed, unknown_word=unknown_word, remedy=remedy
         )
@@ -287,6 +289,7 @@ def _explain_place(
     return source.error(token.start, finding, width=width, allowed=allowed, unknown_word=token.text)
 
 
+_CALLED = "Caffe calls it "
 _DECIMAL_POINT = "a number has a decimal point, as 0.01, and no comma"
 _OLD_TYPES = caffe_pb2.V1LayerParameter.DESCRIPTOR.fields_by_name["type"].enum_type
 
@@ -297,6 +300,15 @@ def _fork_remedy(owner: Descriptor) -> str:
         return OWN_LAYER
     is_root = owner in (caffe_pb2.NetParameter.DESCRIPTOR, caffe_pb2.SolverParameter.DESCRIPTOR)
     return "Caffe 1.0 works without it: remove it" if is_root else ""
+
+
+def _other_name(written: str, owner: Descriptor) -> str:
+    """Return Caffe's name for a name of another framework; empty for an unknown name."""
+    if owner is caffe_pb2.SolverParameter.DESCRIPTOR and written.lower() in ("batch_size", "batchsize"):
+        return f"{_CALLED}batch_size too, and the data layer of the net has it"
+    field = caffe_name(written, list(owner.fields_by_name))
+    unit = ", counted in minibatches" if "epoch" in written.lower() else ""
+    return f"{_CALLED}{field}{unit}" if field else ""
 
 
 def _names_strange_layer(token: Token, owner: Descriptor) -> bool:

@@ -20,6 +20,7 @@ from deepspark_ops.config.flat_fields import (
     flat_fields,
     nested_config,
     plain_members,
+    solver_field_hint,
     union_members,
 )
 from deepspark_ops.config.shared_options.worker_count import WorkerRange
@@ -87,6 +88,8 @@ class StageCommand(typer.core.TyperCommand):
                 hints.append(f"{option} is no option: write {ctx.command_path} {' '.join(arguments).upper()}")
             elif name in option_names:
                 hints.append(f"{option} is no option: write {name}")
+            elif hint := solver_field_hint(field, {str(param.name) for param in self.params}):
+                hints.append(f"{option} is no option: {hint.replace('give overrides=', 'write --overrides ')}")
         if hints:
             ctx.fail("\n".join(hints))
         return super().parse_args(ctx, args)

@@ -58,16 +58,21 @@ def config_from_fields(model: type[Config], values: Mapping[str, Any]) -> Config
 
 
 def solver_field_hint(name: str, fields: Container[str]) -> str:
-    """Return the option for a field of Caffe's solver, such as ``max_iter``; empty for other names.
+    """Return the option for a field of Caffe's solver, such as ``max_iter`` or ``epochs``; empty for other names.
 
     Args:
         name: Name that is no option.
         fields: Names of the options.
     """
-    from caffe_import.proto import caffe_pb2  # only for errors
+    from caffe_import.other_names import caffe_name  # only for errors
+    from caffe_import.proto import caffe_pb2
 
-    is_solver_field = "overrides" in fields and name in caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name
-    return f'{name} is a field of the solver: give overrides="{name}: VALUE"' if is_solver_field else ""
+    solver_fields = caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name
+    field = name if name in solver_fields else caffe_name(name, list(solver_fields))
+    if "overrides" not in fields or not field:
+        return ""
+    called = "" if field == name else f", {field}"
+    return f'{name} is a field of the solver{called}: give overrides="{field}: VALUE"'
 
 
 def union_members(annotation: Any) -> list[Any]:

@@ -142,6 +142,11 @@ def test_the_error_for_a_wrong_format_lists_all() -> None:
         (["time", "-model", "net.prototxt"], "-model is no option: write deepspark time NET"),
         (["train", "s", "-weights", "w"], "-weights is no option: write --weights"),
         (["train", "s", "--snapshot=s.solverstate"], "--snapshot is no option: write --resume"),
+        (
+            ["train", "s", "--learning-rate", "0.1"],
+            "--learning-rate is no option: learning_rate is a field of the solver, base_lr: write --overrides"
+            ' "base_lr: VALUE"',
+        ),
         (["train", "s", "-gpu", "0"], "-gpu is no option: write --devices"),
         (["test", "-weights", "w", "-model", "n"], "-weights is no option: write --weights"),
         (["test", "-weights", "w", "-model", "n"], "-model is no option: write deepspark test NET"),
