@@ -327,7 +327,7 @@ def _kind(arrow_type: pa.DataType) -> Kind:
         "whole": pa.types.is_integer,
         "real": lambda kind: pa.types.is_floating(kind) or pa.types.is_decimal(kind),
         "text": is_text,
-        "bytes": lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _holds_bytes(kind),
+        "bytes": lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or holds_bytes(kind),
         "numbers": _is_numbers,
         "time": pa.types.is_temporal,
         "empty": pa.types.is_null,
@@ -335,8 +335,8 @@ def _kind(arrow_type: pa.DataType) -> Kind:
     return next((kind for kind, is_of in tests.items() if is_of(arrow_type)), "other")
 
 
-def _holds_bytes(arrow_type: pa.DataType) -> bool:
-    """Whether a type is a struct of an image's bytes and path, as libraries of data sets write images."""
+def holds_bytes(arrow_type: pa.DataType) -> bool:
+    """Return whether a type is a struct of an image's bytes and path, as libraries of data sets write images."""
     if not pa.types.is_struct(arrow_type):
         return False
     index = arrow_type.get_field_index("bytes")
@@ -344,10 +344,13 @@ def _holds_bytes(arrow_type: pa.DataType) -> bool:
 
 
 def _is_numbers(arrow_type: pa.DataType) -> bool:
-    is_list = (
-        pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type) or pa.types.is_fixed_size_list(arrow_type)
-    )
-    return bool(is_list and _kind(arrow_type.value_type) in ("whole", "real", "flag"))
+    return is_list(arrow_type) and _kind(arrow_type.value_type) in ("whole", "real", "flag")
+
+
+def is_list(arrow_type: pa.DataType) -> bool:
+    """Return whether a type is one of arrays."""
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_of(arrow_type) for is_of in tests)
 
 
 def _is_wide(arrow_type: pa.DataType) -> bool:

@@ -19,6 +19,7 @@ from caffe_import.file_access.regular_file import regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, flat
 from deepspark_ops.ingest.files.table_files import data_files
+from deepspark_ops.ingest.tables.columns import holds_bytes, is_list
 from deepspark_ops.stores.staging import kept_copy
 from deepspark_ops.stores.store_path import DataPath, name_below
 
@@ -35,6 +36,7 @@ _PAGE_BYTES: Final = 160_000
 _DICTIONARY_BYTES: Final = 2_600_000
 """Measured of a column with a dictionary, which both end at 1 MiB."""
 _FOOTERS_AT_A_TIME: Final = 8
+_NUMBERS: Final = (pa.types.is_signed_integer, pa.types.is_uint8, pa.types.is_floating, pa.types.is_boolean)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class FileTable:
             with pq.ParquetFile(regular_path(kept_copy(path)), pre_buffer=False, buffer_size=_BUFFER_BYTES) as held:
                 chosen = list(dict.fromkeys(columns))
                 for batch in held.iter_batches(n_rows, list(part.groups), chosen, use_threads=False):
-                    yield _plain(batch)
+                    yield flat(_plain(batch))
         except (pa.ArrowException, OSError) as error:
             raise _damaged(path, error) from error
 
@@ -117,9 +119,9 @@ def avro_table(source: DataPath) -> FileTable:
 def parquet_table(source: Path) -> FileTable | None:
     """Return a table of Parquet files that hold what Arrow and Spark take for the same; None where Spark has to read.
 
-    That is: columns in the names of folders (``day=3/``), vectors of Spark ML and other structs, decimals, unsigned
-    numbers, files that differ in their columns, very many files, and row groups of which a page a column is too much
-    for a task.
+    Spark has to read columns in the names of folders (``day=3/``), vectors of Spark ML and other structs without an
+    image, decimals, unsigned numbers above 8 bits, files that differ in their columns, very many files, and row groups
+    of which a page a column is too much for a task.
 
     Raises:
         DataError: A file is damaged.
@@ -192,21 +194,16 @@ def value_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def _is_plain(arrow_type: pa.DataType) -> bool:
-    """Whether Spark gives the same values for a column of a type; no role takes times and dates."""
-    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
+    """Return whether Spark gives the same values for a column of a type; no role takes times and dates."""
+    if is_list(arrow_type):
         arrow_type = arrow_type.value_type
-        return bool(pa.types.is_signed_integer(arrow_type) or _is_float(arrow_type) or pa.types.is_boolean(arrow_type))
+        return any(is_of(arrow_type) for is_of in _NUMBERS)
     tests = (
-        pa.types.is_signed_integer,
-        _is_float,
-        pa.types.is_boolean,
+        *_NUMBERS,
+        holds_bytes,
         pa.types.is_string,
         pa.types.is_large_string,
         pa.types.is_binary,
         pa.types.is_temporal,
     )
     return any(is_of(arrow_type) for is_of in tests)
-
-
-def _is_float(arrow_type: pa.DataType) -> bool:
-    return bool(pa.types.is_float32(arrow_type) or pa.types.is_float64(arrow_type))

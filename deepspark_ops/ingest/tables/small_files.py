@@ -34,6 +34,7 @@ _VALUE: Final = re.compile(
     |(?P<text>[ ]{1,8}
         |[ ]{0,8}(?!T[0-9:+-])(?!(NaN|Inf|Infinity)[ ]*$)            # Spark takes T12 for a time
             ([^\W\d]|[]!\#$%&'()*,/;<=>?@[^`{|}~]).*
+        |[+-]?[0-9][0-9.]{0,30},[0-9]{1,30}                           # decimal commas
         |(?=.*[G-OQ-SU-WYZg-oq-wyz])[0-9][A-SU-Za-z0-9_./-]{0,60})   # with a letter that is in no number of Java
     """,
     re.VERBOSE | re.DOTALL,
@@ -68,7 +69,10 @@ def small_table(path: DataPath, name: SourceFormat) -> pa.RecordBatch | None:
     """
     if name not in _READERS or not isinstance(path, Path) or not path.is_file():
         return None
-    if is_compressed(path) != (path.suffix == ".gz") or len(content := read_start(path, _MOST_BYTES + 1)) > _MOST_BYTES:
+    if (
+        is_compressed(path) != (path.suffix in (".gz", ".bz2"))
+        or len(content := read_start(path, _MOST_BYTES + 1)) > _MOST_BYTES
+    ):
         return None
     try:
         rows = _READERS[name](path, content)

@@ -141,6 +141,30 @@ def test_a_small_file_gives_the_same_shards_without_spark(context, tmp_path, mon
 
 
 @pytest.mark.spark
+def test_images_of_structs_and_arrays_of_one_length_are_read_without_spark(context, tmp_path, monkeypatch):
+    from deepspark_ops.ingest import spark_job
+
+    rng = np.random.default_rng(0)
+    images = [cv2.imencode(".png", rng.integers(0, 256, (4, 5, 3), dtype=np.uint8))[1].tobytes() for _ in range(40)]
+    label = [("cat", "dog")[i % 2] for i in range(40)]
+    image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    structs = pa.array([{"bytes": image, "path": None} for image in images], image_type)
+    vectors = [None if i == 7 else row for i, row in enumerate(rng.normal(size=(40, 3)).tolist())]
+    numbers = {"v": pa.array(vectors, pa.list_(pa.float32(), 3)), "u": pa.array(range(40), pa.uint8())}
+    tables = {"images": pa.table({"image": structs, "label": label}), "rows": pa.table({**numbers, "label": label})}
+    for name, table in tables.items():
+        options = {"source": write_table(tmp_path / f"{name}.parquet", table), "max_rejected_fraction": 0.1}
+        expected = ingest(context, tmp_path / name, query="SELECT * FROM source", **options)
+        with monkeypatch.context() as patch:
+            patch.setattr(spark_job, "start_context", None)
+            manifests = spark_job.run_ingest(
+                IngestConfig(output=tmp_path / f"{name}2", samples_per_shard=30, **options)
+            )
+        assert digests(manifests) == digests(expected), name
+        assert manifests["train"].n_rejected + manifests["test"].n_rejected == (name == "rows")
+
+
+@pytest.mark.spark
 def test_lines_that_are_no_rows_are_named(context, tmp_path):
     rows = "\n".join(f"{i};{i * 0.5};{i % 2}" for i in range(40))
     (tmp_path / "t.csv").write_text(f"id;x;label\n41\n{rows}\n40;1;2;3;4\n")
