@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -217,7 +216,7 @@ def test_the_next_grant_is_requested_beside_the_last_steps_of_a_grant(tmp_path: 
     def run_and_wait(*, step: int, n_steps: int, **arguments: Any) -> StepReport:
         report = run(step=step, n_steps=n_steps, **arguments)
         if (step + n_steps) % 4 == 0:
-            beside.append(asked.wait(10.0))
+            beside.append(asked.wait(60.0))
         asked.clear()
         return report
 
@@ -440,10 +439,10 @@ def test_chosen_comm_period_is_logged_with_its_reason(tmp_path: Path) -> None:
 
 
 class InRounds:
-    """A link whose exchanges wait 40 ms for others, after which all take ``comm_period``."""
+    """A link whose exchanges wait 40 ms for others and last 5 ms more; then all take ``comm_period``."""
 
-    def __init__(self, link: WorkerLink, comm_period: int) -> None:
-        self._link, self._comm_period = link, comm_period
+    def __init__(self, link: WorkerLink, comm_period: int, clock: StepClock) -> None:
+        self._link, self._comm_period, self._clock = link, comm_period, clock
         self.notes: list[RoundNote | None] = []
 
     def __getattr__(self, name: str) -> object:
@@ -451,16 +450,14 @@ class InRounds:
 
     def exchange(self, local: Vector, *, measure_distance: bool, note: RoundNote | None) -> tuple[Vector, object]:
         self.notes.append(note)
-        began = time.monotonic()
-        time.sleep(0.04)
-        waited_s = time.monotonic() - began  # a busy machine wakes it later
+        self._clock.sleep(0.045)
         new_local, report = self._link.exchange(local, measure_distance=measure_distance, note=note)
-        return new_local, report._replace(round_end=RoundEnd(waited_s, self._comm_period))
+        return new_local, report._replace(round_end=RoundEnd(0.04, self._comm_period))
 
 
 def test_worker_says_which_period_it_wants_and_takes_the_agreed_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(15), comm_period=AgreedPeriod(3, 0.02))
-    bench.link = link = InRounds(bench.link, 6)
+    bench.link = link = InRounds(bench.link, 6, StepClock())
     assert bench.run().exchanges == 3
     assert [sum(n for start, n, _ in bench.model.calls if low <= start < low + 6) for low in (3, 9)] == [6, 6]
     assert link.notes == [RoundNote(comm_period=3)] * 3
@@ -470,12 +467,11 @@ def test_worker_says_which_period_it_wants_and_takes_the_agreed_one(tmp_path: Pa
 def test_waiting_for_others_is_no_cost_of_an_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     observed: list[dict[str, float]] = []
     monkeypatch.setattr(AgreedPeriod, "observe", lambda self, **times: observed.append(times))
-    bench = Bench(tmp_path, Schedule(30), comm_period=AgreedPeriod(3, 0.02))
-    bench.link = InRounds(bench.link, 0)
+    clock = StepClock()
+    bench = Bench(tmp_path, Schedule(30), comm_period=AgreedPeriod(3, 0.02), time=clock)
+    bench.link = InRounds(bench.link, 0, clock)
     bench.run()
-    costs = sorted(times["exchange_s"] for times in observed if times["n_steps"])
-    assert len(costs) == 10
-    assert 0.0 < costs[5] < 0.03
+    assert [times["exchange_s"] for times in observed if times["n_steps"]] == pytest.approx([0.005] * 10)
 
 
 def test_debug_lines_come_with_the_loss_lines_and_with_each_tests_first_batch(tmp_path: Path) -> None:
