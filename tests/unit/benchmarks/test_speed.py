@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -73,7 +74,9 @@ def test_blocks_of_two_contenders_never_overlap_and_those_of_a_pair_do(make: Mak
     result = race(teams, "ours", 1, multiple=1, block_s=1.0, n_rounds=2)
     assert result["contenders"]["ours"]["step"]["samples_per_s"] == pytest.approx(2.0)  # both processes' samples
     assert result["contenders"]["ours"]["peak_mib"] == 20
-    lines = sorted(line.split() for line in (tmp_path / "diary").read_text().splitlines())
+    lines = sorted(
+        (line.split() for line in (tmp_path / "diary").read_text().splitlines()), key=lambda line: float(line[0])
+    )
     running: list[str] = []
     together = 0
     for _, name, _, _, event in lines:
@@ -114,7 +117,9 @@ serve({{"step": step, "forward": lambda n: None}}, {{}}, lambda: 1.5)
     with team:
         team.wait_ready()
         assert team.facts["first_loss"] == 1.5
-        assert 0.03 <= team.block("step", 3).seconds < 3
+        began = time.monotonic()
+        block_s = team.block("step", 3).seconds
+        assert 0.03 <= block_s < time.monotonic() - began
     log = (tmp_path / "log").read_text()
     assert "a library's line" in log
     assert "while the net is compiled" in log
