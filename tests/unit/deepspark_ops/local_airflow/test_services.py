@@ -78,7 +78,7 @@ def test_the_api_server_is_prepared_for_tasks_while_the_scheduler_starts(tmp_pat
 
     def prepare() -> None:
         services_at_preparation.append(set(airflow.started))
-        answered.wait(10)
+        answered.wait(60)
 
     def health() -> Mapping[str, str]:
         if "scheduler" in airflow.started and services_at_preparation:

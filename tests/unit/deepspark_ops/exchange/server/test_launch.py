@@ -44,9 +44,9 @@ def test_a_server_that_starts_again_during_stop_is_ended(tmp_path: Path, monkeyp
     try:
         processes[0].kill()
         assert server._watcher is not None
-        server._watcher.join(10.0)
+        server._watcher.join(60.0)
         assert not server._watcher.is_alive(), "the watcher still waits for the server that started during stop"
-        stopping.stopper.join(10.0)
+        stopping.stopper.join(60.0)
         assert processes[1].poll() is not None
     finally:
         for process in processes:
