@@ -25,6 +25,7 @@ class Condition:
         is_held: Pieces wait until this ends; those of other links pass them.
         is_half_open: What is sent vanishes, and neither side hears of it; such a connection stays dead when this ends.
         is_down: Connections break at once.
+        n_stopped: Pieces that waited or vanished.
     """
 
     delay_s: float = 0.0
@@ -32,6 +33,7 @@ class Condition:
     is_held: bool = False
     is_half_open: bool = False
     is_down: bool = False
+    n_stopped: int = 0
 
 
 class Proxy:
@@ -124,6 +126,7 @@ class _Pair:
                 if self._condition.is_half_open:
                     self._is_dead = True
                 if self._is_dead:
+                    self._condition.n_stopped += 1
                     continue
                 for part in self._after_damage(piece):
                     self._wait(len(part))
@@ -146,6 +149,7 @@ class _Pair:
             time.sleep(condition.delay_s)
         if condition.bytes_per_s:
             time.sleep(min(1.0, n_bytes / condition.bytes_per_s))
+        condition.n_stopped += condition.is_held
         while condition.is_held and not self.is_over:
             time.sleep(_POLL_S)
 

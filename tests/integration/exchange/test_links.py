@@ -19,20 +19,23 @@ from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.state.grants import Grant, Wait
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.chunk_stream import ChunkStream
-from deepspark_ops.exchange.transport.connection import expect_json
+from deepspark_ops.exchange.transport.connection import ATTEMPT_SHARE, expect_json
 from deepspark_ops.exchange.transport.wire import Frame
 from tests.processes import wait_until
 from tests.soak.proxy import Proxy
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, initial_vector, make_settings
 
 TIMEOUT_S = 4.0
+LONG_S = 10.0
 N_CHUNKS = 4
 
 
 @pytest.mark.parametrize("fault", ["is_half_open", "is_held"])
-def test_a_worker_whose_connection_is_silent_takes_another_one_within_its_timeout(tmp_path: Path, fault: str) -> None:
+def test_a_worker_whose_connection_is_silent_takes_another_one_within_its_timeout(
+    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = make_settings(
-        tmp_path, transport="socket", strategy="downpour", options={"push_scale": 1.0}, exchange_timeout_s=TIMEOUT_S
+        tmp_path, transport="socket", strategy="downpour", options={"push_scale": 1.0}, exchange_timeout_s=LONG_S
     )
     with start_exchange(settings, initial_vector()) as running, ExitStack() as stack:
         proxy = Proxy((running.address.host, running.address.port))
@@ -41,14 +44,24 @@ def test_a_worker_whose_connection_is_silent_takes_another_one_within_its_timeou
         stack.callback(link.close)
         link.join(0)
         local = link.pull()
+        n_before = proxy.n_connections
         setattr(proxy.condition, fault, True)
-        threading.Timer(0.15 * TIMEOUT_S, lambda: setattr(proxy.condition, fault, False)).start()
-        n_before, begun = proxy.n_connections, time.monotonic()
+
+        def end_fault() -> None:
+            """A request is lost or waits, and the fault is over."""
+            wait_until(lambda: proxy.condition.n_stopped, "a request in the proxy")
+            setattr(proxy.condition, fault, False)
+
+        ending = threading.Thread(target=end_fault)
+        ending.start()
         grant = link.request_grant(4)
         assert isinstance(grant, Grant)
         local, _ = link.exchange(local + np.float32(1.0))
         assert link.acknowledge(grant)
-        assert time.monotonic() - begun < TIMEOUT_S
+        ending.join(60)
+        silences = [record.message for record in caplog.records if record.message.endswith("; trying again")]
+        assert len(silences) == (1 if fault == "is_half_open" else 0), silences
+        assert all(f"within {ATTEMPT_SHARE * LONG_S:g} s" in message for message in silences), silences
         assert proxy.n_connections - n_before == (1 if fault == "is_half_open" else 0)
         status = running.poll()
         assert (status.acknowledged, status.exchanges, status.duplicate_chunks) == (4, (1, 0), 0)
