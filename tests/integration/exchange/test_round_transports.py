@@ -93,7 +93,7 @@ def test_workers_agree_on_a_period_and_know_how_long_they_waited(tmp_path: Path,
         if worker == 0:
             is_off.set()
         else:
-            is_off.wait(60)
+            assert is_off.wait(60)
             time.sleep(0.8)
         return link.exchange(local + 1, note=RoundNote(comm_period=(3, 8)[worker]))[1]
 
