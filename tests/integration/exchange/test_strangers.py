@@ -15,6 +15,7 @@ import pytest
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.channel.base import Protection
+from deepspark_ops.exchange.transport.channel.handshake import HANDSHAKE_TIMEOUT_S
 from deepspark_ops.exchange.transport.listening.handshakes import MAX_PENDING
 from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
@@ -52,7 +53,8 @@ def test_a_worker_joins_at_once_beside_a_thousand_idle_connections(
         local = first_link.pull()
         open_idle(connections, running, N_STRANGERS // 2)
         joins_s = []
-        # The best of three: on a busy machine any single one may wait for a core.
+        # The best of three: on a busy machine any single one may wait for a core. A server without a bound of
+        # simultaneous handshakes, or with a thread for all, would let a worker wait for a stranger's time limit.
         for worker in (1, 2, 3):
             started = time.monotonic()
             link = connect(running.address)
@@ -60,7 +62,7 @@ def test_a_worker_joins_at_once_beside_a_thousand_idle_connections(
             link.join(worker)
             joins_s.append(time.monotonic() - started)
             open_idle(connections, running, MAX_PENDING)
-        assert min(joins_s) < 1.0
+        assert min(joins_s) < HANDSHAKE_TIMEOUT_S / 2
         # No stranger drops the joined worker, and no stranger keeps a thread for long.
         first_link.exchange(local)
         assert running.poll().live_workers == (0, 1, 2, 3)

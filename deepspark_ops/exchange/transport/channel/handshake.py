@@ -27,7 +27,7 @@ VERSION = 9
 
 NONCE_BYTES = 32
 SECRET_BYTES = 32
-HANDSHAKE_TIMEOUT_S = 2.0
+HANDSHAKE_TIMEOUT_S = 10.0
 """A slower client is dropped; a worker tries again."""
 
 _HELLO = struct.Struct("<4sB3xQ32s")

@@ -5,6 +5,7 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,6 +105,24 @@ def test_another_protocol_is_named(pair: tuple[socket.socket, socket.socket]) ->
         pair, speak_http, lambda: greet_server(pair[0], secret=SECRET, run_id=RUN, peer="server", timeout_s=30)
     )
     assert f"does not speak protocol version {VERSION}: it begins with b'HTTP'" in str(client)
+
+
+@pytest.mark.parametrize(("client_s", "is_let_in"), [(9.0, True), (11.0, False)])
+def test_a_client_on_a_busy_host_has_ten_seconds(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, client_s: float, is_let_in: bool
+) -> None:
+    receive, now = handshake._receive_in_time, 0.0
+
+    def receive_late(sock: socket.socket, size: int, deadline: float, peer: str) -> bytes:
+        nonlocal now
+        if peer == "client":
+            now = client_s
+        return receive(sock, size, deadline, peer)
+
+    monkeypatch.setattr(handshake, "_receive_in_time", receive_late)
+    monkeypatch.setattr(handshake, "time", SimpleNamespace(monotonic=lambda: now))
+    server, client = greet(pair, (SECRET, SECRET))
+    assert (server is None, client is None) == (is_let_in, is_let_in)
 
 
 def test_a_silent_server_is_given_up(pair: tuple[socket.socket, socket.socket]) -> None:
