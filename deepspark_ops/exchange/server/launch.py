@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
 from deepspark_ops.events import append_event, make_event
@@ -35,7 +35,8 @@ from deepspark_ops.param_vector import Vector
 
 logger = logging.getLogger(__name__)
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
+"""A start takes less than a second, and longer on a busy host or with packages on a slow disk."""
 STOP_TIMEOUT_S = 5.0
 CLOCK_TIMEOUT_S = 2.0
 """Timeout for reading the clock for the line about a restart."""
@@ -329,19 +330,31 @@ class _ServerProcess:
         try:
             process.stdin.write(json.dumps({**self._plain, "listener_fd": descriptor}).encode() + b"\n")
             process.stdin.flush()
-            ready, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_S)
-            line = process.stdout.readline() if ready else b""
+            is_silent = not self._has_output(process.stdout)
+            line = b"" if is_silent else process.stdout.readline()
         except BrokenPipeError:
-            line = b""
+            is_silent, line = False, b""
         if line.startswith(REFUSED):
             _end(process)
             raise ExchangeUnavailable(json.loads(line[len(REFUSED) :]))
         if line.strip() != b"ready":
             _end(process)
-            state = f"it ended with code {process.returncode}" if line == b"" else f"it said {line[:80]!r}"
-            msg = f"the exchange server did not get ready within {START_TIMEOUT_S:g} s: {state}; its log is above"
-            raise _DiedAtStart(msg, process.returncode) if line == b"" else ExchangeUnavailable(msg)
+            problem = f"did not get ready: it ended with code {process.returncode}"
+            if is_silent:
+                problem = f"did not get ready within {START_TIMEOUT_S:g} s and was ended"
+            elif line:
+                problem = f"did not get ready: it said {line[:80]!r}"
+            msg = f"the exchange server {problem}; its log is above"
+            raise ExchangeUnavailable(msg) if is_silent or line else _DiedAtStart(msg, process.returncode)
         return process
+
+    def _has_output(self, stdout: IO[bytes]) -> bool:
+        """Wait for a line of a starting process or the end of the process; False after the time limit or ``stop``."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and not self._stopping.is_set():
+            if select.select([stdout], [], [], POLL_S)[0]:
+                return True
+        return False
 
     def _watch(self) -> None:
         """Start a dead server again, over the same center and the same socket."""
@@ -368,6 +381,8 @@ class _ServerProcess:
                     if self._stopping.is_set():
                         return
                 except ExchangeUnavailable as error:
+                    if self._stopping.is_set():
+                        return
                     self.given_up = str(error)
                     logger.error("%s", error)  # noqa: TRY400  # one line for the user; poll raises the error
                     return

@@ -204,7 +204,7 @@ def test_a_process_that_is_replaced_in_its_exchange_leaves_and_pushes_nothing_mo
 def test_a_worker_that_stood_still_until_it_was_given_up_leaves_and_may_join_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
-    settings = make_settings(tmp_path, transport=transport, grant_timeout_s=1.0)
+    settings = make_settings(tmp_path, transport=transport, grant_timeout_s=3.0)
     with start_exchange(settings, initial_vector()) as running:
         stopped, other = connect(running.address), connect(running.address)
         stopped.join(0)
@@ -399,8 +399,37 @@ def test_server_that_cannot_start_is_one_error_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch.sys, "executable", "/bin/false")
-    with pytest.raises(ExchangeUnavailable, match=r"did not get ready .*: it ended with code 1; its log is above"):
+    with pytest.raises(ExchangeUnavailable, match=r"did not get ready: it ended with code 1; its log is above"):
         start_exchange(make_settings(tmp_path), initial_vector())
+
+
+def test_a_server_that_hangs_at_its_start_is_ended_and_the_message_names_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = tmp_path / "python"
+    hanging.write_text("#!/bin/sh\nwhile read -r line; do :; done\n")  # ends with its standard input
+    hanging.chmod(0o700)
+    monkeypatch.setattr(launch.sys, "executable", str(hanging))
+    monkeypatch.setattr(launch, "START_TIMEOUT_S", 0.3)
+    message = r"^the exchange server did not get ready within 0\.3 s and was ended; its log is above$"
+    with pytest.raises(ExchangeUnavailable, match=message):
+        start_exchange(make_settings(tmp_path), initial_vector())
+
+
+def test_stop_does_not_wait_for_a_server_that_hangs_at_its_second_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, starts = tmp_path / "python", tmp_path / "starts"
+    hanging.write_text(f"#!/bin/sh\necho start >> {starts}\nwhile read -r line; do :; done\n")
+    hanging.chmod(0o700)
+    with start_exchange(make_settings(tmp_path), initial_vector()) as running:
+        monkeypatch.setattr(launch.sys, "executable", str(hanging))
+        monkeypatch.setattr(launch, "START_TIMEOUT_S", 300.0)
+        os.kill(running.pid, signal.SIGKILL)
+        wait_until(starts.exists, "the second start")
+        running.stop()
+        assert running._servers[0].given_up is None
+        assert not running._servers[0]._watcher.is_alive()  # type: ignore[union-attr]
 
 
 def test_a_server_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
