@@ -27,6 +27,23 @@ _COPY = {
     "https": "curl -O",
     "ftp": "curl -O",
 }
+_TABLE = "write a table, in Python: pandas.{}.to_parquet('table.parquet')"
+_ARRAYS = "write HDF5, in Python: h5py.File('data.h5', 'w').update(data=images_nchw, label=labels)"
+_PHOTOS = "unpack it and write an image list: for f in *.cls; do echo ${f%.cls}.jpg $(cat $f); done > train.txt"
+_FOREIGN: dict[str, str] = {
+    r"PK\x03\x04.{26}(\[Content_Types\]|xl/|_rels/)|\xd0\xcf\x11\xe0": "an Excel file; "
+    + _TABLE.format("read_excel(FILE)"),
+    r"PK\x03\x04.{26}[^\0]{1,200}\.npy": f"a numpy file of arrays; {_ARRAYS}",
+    r"\x93NUMPY": f"a numpy array; {_ARRAYS}",
+    r"\x80[\x02-\x05][\x95}(c\]]": f"a pickle, which may run programs; {_ARRAYS}; of CIFAR take the binary version",
+    r"ARROW1\0": f"an Arrow file; {_TABLE.format('read_feather(FILE)')}",
+    r"SQLite format 3\0": f"an SQLite database; {_TABLE.format('read_sql(QUERY, sqlite3.connect(FILE))')}",
+    r"MATLAB [0-9.]+ MAT-file": f"a MATLAB file; {_ARRAYS}, with scipy.io.loadmat",
+    r"\x28\xb5\x2f\xfd": "compressed by zstd, which is not read; unpack it (zstd -d), or pack it by gzip",
+    r"\s*\[\s*\{": f"a JSON array, not lines of JSON; {_TABLE.format('read_json(FILE)')}",
+    r"[^\0]{1,100}\.(jpe?g|png|webp)\0.*\.cls\0|[^\0]{1,100}\.cls\0": f"a tar of WebDataset; {_PHOTOS}",
+}
+"""First bytes of files that are not read -> the format, and how to make a source of the file."""
 _A_KIND: dict[Kind, str] = {
     "folder": "a folder",
     "file": "a file",
@@ -53,6 +70,10 @@ def detect_format(source: DataPath) -> SourceFormat:
     """
     require_source(source)
     look = Look(source)
+    for start, foreign_format in _FOREIGN.items():
+        if look.kind == "file" and re.match(start.encode(), look.start, re.DOTALL):
+            msg = f"source={source} is {foreign_format}"
+            raise ConfigError(msg)
     for name in SOURCE_FORMATS:
         if look.kind in find_format(name).kinds and find_format(name).looks_like(look):
             return name

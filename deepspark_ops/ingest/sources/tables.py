@@ -10,12 +10,19 @@ from typing import Final
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
-from deepspark_ops.errors import DataError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import is_archive
 from deepspark_ops.ingest.files.image_files import file_stamps
-from deepspark_ops.ingest.files.table_files import digest_table, first_data_file, is_header_alone, separator_of
+from deepspark_ops.ingest.files.table_files import (
+    data_files,
+    digest_table,
+    first_data_file,
+    is_header_alone,
+    separator_of,
+)
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
+from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.store_path import DataPath
 
 _OPTIONS: Final = frozenset(
@@ -90,9 +97,35 @@ def _format(name: SourceFormat, looks_like: Callable[[Look], bool], suffixes: tu
         digest=partial(_digest, name),
         index=_index,
         options=_OPTIONS,
+        own_splits=_own_splits,
         usual_test=lambda source: usual_neighbour(source, (("train", "test"),)) if source.is_file() else None,
         named_stamps=partial(_image_stamps, name),
     )
+
+
+def _own_splits(source: DataPath) -> Mapping[SplitName, DataPath] | None:
+    """Return the files of a folder by split, as libraries of data sets name the files: train-00000-of-00001.parquet.
+
+    Raises:
+        ConfigError: A split has several files.
+    """
+    files: dict[str, list[DataPath]] = {}
+    for file in data_files(source) if source.is_dir() else ():
+        files.setdefault(file.name.replace("-", ".").partition(".")[0], []).append(file)
+    if len(files) < 2 or not {"train"} <= files.keys() <= {"train", "validation", "val", "test"}:
+        return None
+    if any(len(of_split) > 1 for of_split in files.values()):
+        msg = (
+            f"source={source} has files of the sets {', '.join(files)}; put the files of each set into a folder, and"
+            " give test_source, or validation_source, beside source"
+        )
+        raise ConfigError(msg)
+    (train,), held_out = files.pop("train"), [files.get(name, [None])[0] for name in ("validation", "val", "test")]
+    validation, test = held_out[0] or held_out[1], held_out[2]
+    splits: dict[SplitName, DataPath | None] = {"train": train, "validation": validation, "test": test}
+    if test is None:
+        splits = {"train": train, "test": validation}
+    return {split: file for split, file in splits.items() if file is not None}
 
 
 def _index(config: IngestConfig, source: DataPath, _work: DataPath) -> SourceIndex:

@@ -1,11 +1,18 @@
 """Recognition of source formats by ``auto``, and the message for an unknown source."""
 
+import io
+import json
 import pkgutil
 import re
+import sqlite3
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
@@ -17,10 +24,12 @@ from deepspark_ops.ingest.sources.registry import (
     detect_format,
     find_format,
     resolve_format,
+    with_own_splits,
 )
 from tests.paths import FIXTURES
 from tests.reference.example_sources import EXAMPLE_SOURCES
 from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
+from tests.reference.table_files import a_table, write_table
 
 DATA = FIXTURES / "caffe" / "data"
 
@@ -104,6 +113,60 @@ def test_a_large_compressed_archive_is_not_unpacked_for_the_names_of_its_members
     archive = write_tar(tmp_path / "a.tar", {"list.txt": b"x 1\n"}, mode="w:gz")
     with pytest.raises(ConfigError, match=r"list in it, e\.g\. .*::train\.txt, or .* folders, e\.g\. .*::images$"):
         detect_format(archive)
+
+
+def foreign_files() -> dict[str, bytes]:
+    arrays, array, archive, table = io.BytesIO(), io.BytesIO(), io.BytesIO(), io.BytesIO()
+    np.savez(arrays, x_train=np.zeros((2, 3)))
+    np.save(array, np.zeros((2, 3)))
+    with tarfile.open(fileobj=archive, mode="w") as held:
+        for name in ("000.jpg", "000.cls"):
+            held.addfile(tarfile.TarInfo(name))
+    pyarrow.feather.write_feather(pa.table({"x": [1.0]}), table)
+    with zipfile.ZipFile(book := io.BytesIO(), "w") as held:
+        held.writestr("[Content_Types].xml", "<x/>")
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE t (x)")
+    return {
+        "a numpy file of arrays; write HDF5": arrays.getvalue(),
+        "a numpy array; write HDF5": array.getvalue(),
+        "a tar of WebDataset; unpack it": archive.getvalue(),
+        "an Arrow file; write a table": table.getvalue(),
+        "an Excel file; write a table, in Python: pandas.read_excel": book.getvalue(),
+        "a pickle, which may run programs; write HDF5": b"\x80\x04\x95\x0f\0\0\0\0\0\0\0}.",
+        "an SQLite database; write a table": database.serialize(),
+        "a MATLAB file; write HDF5": b"MATLAB 5.0 MAT-file, Platform: GLNXA64",
+        "compressed by zstd, which is not read": pa.Codec("zstd").compress(b"a,b\n1,2\n").to_pybytes(),
+        "a JSON array, not lines of JSON; write a table": json.dumps([{"x": 1}], indent=1).encode(),
+    }
+
+
+@pytest.mark.parametrize(("finding", "content"), foreign_files().items(), ids=lambda value: str(value)[:12])
+def test_a_file_that_is_not_read_is_answered_with_a_way_to_a_source(tmp_path, finding, content):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        detect_format(tmp_path / "file")
+    assert str(caught.value).startswith(f"source={tmp_path / 'file'} is {finding}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_with_a_file_of_each_set_is_no_mix_of_the_sets(tmp_path):
+    names = {
+        "train": "train-00000-of-00001.parquet",
+        "test": "test-00000-of-00001.parquet",
+        "validation": "val.parquet",
+    }
+    paths = {split: write_table(tmp_path / "t" / name, a_table(5)) for split, name in names.items()}
+    config = with_own_splits(IngestConfig(source=tmp_path / "t", output=tmp_path))
+    assert (config.source, config.test_source, config.validation_source) == tuple(paths.values())
+    paths["test"].unlink()
+    config = with_own_splits(IngestConfig(source=tmp_path / "t", output=tmp_path))
+    assert (config.source, config.test_source, config.validation_source) == (paths["train"], paths["validation"], None)
+    write_table(tmp_path / "t" / "train-00001-of-00002.parquet", a_table(5))
+    with pytest.raises(ConfigError, match=r"has files of the sets train, val; put the files of each set into a folder"):
+        with_own_splits(IngestConfig(source=tmp_path / "t", output=tmp_path))
+    write_table(tmp_path / "t" / "part-0.parquet", a_table(5))
+    assert with_own_splits(IngestConfig(source=tmp_path / "t", output=tmp_path)).source == tmp_path / "t"
 
 
 def test_missing_source_folder_without_data_and_unknown_bytes(tmp_path):
