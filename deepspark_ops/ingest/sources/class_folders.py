@@ -184,6 +184,8 @@ def _say_members(source: DataPath) -> str:
         below = [name.partition("/") for name in _members_below(archive, root)]
         classes = {name for name, slash, _ in below if slash}
         roots = [posixpath.join(root, _TRAIN)] if _are_sets(classes) else [root or "."] if classes else []
+        if not names and not roots:
+            return "is an archive without an image list and class folders; unpack it, and give the file or folder in it"
         lists, folders = _listed_members(source, names), _listed_members(source, roots)
     return f"is an archive; name the image list in it{lists}, or the folder of class folders{folders}"
 

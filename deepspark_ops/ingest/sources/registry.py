@@ -39,6 +39,8 @@ _FOREIGN: dict[str, str] = {
     r"ARROW1\0": f"an Arrow file; {_TABLE.format('read_feather(FILE)')}",
     r"SQLite format 3\0": f"an SQLite database; {_TABLE.format('read_sql(QUERY, sqlite3.connect(FILE))')}",
     r"MATLAB [0-9.]+ MAT-file": f"a MATLAB file; {_ARRAYS}, with scipy.io.loadmat",
+    r"cifar-100?-(batches-bin|binary)/[^\0]{0,60}\0": "CIFAR's archive; unpack it, and give the folder in it",
+    r"cifar-100?-(batches-py|python)/[^\0]{0,60}\0": "CIFAR in pickles; take the binary version of CIFAR's page",
     r"\x28\xb5\x2f\xfd": "compressed by zstd, which is not read; unpack it (zstd -d), or pack it by gzip",
     r"\s*\[\s*\{": f"a JSON array, not lines of JSON; {_TABLE.format('read_json(FILE)')}",
     r"[^\0]{1,100}\.(jpe?g|png|webp)\0.*\.cls\0|[^\0]{1,100}\.cls\0": f"a tar of WebDataset; {_PHOTOS}",

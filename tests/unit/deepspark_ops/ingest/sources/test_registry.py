@@ -1,5 +1,6 @@
 """Recognition of source formats by ``auto``, and the message for an unknown source."""
 
+import gzip
 import io
 import json
 import pkgutil
@@ -131,6 +132,10 @@ def foreign_files() -> dict[str, bytes]:
         "a numpy file of arrays; write HDF5": arrays.getvalue(),
         "a numpy array; write HDF5": array.getvalue(),
         "a tar of WebDataset; unpack it": archive.getvalue(),
+        "CIFAR's archive; unpack it, and give the folder in it": gzip.compress(
+            tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin").tobuf() + bytes(1024)
+        ),
+        "CIFAR in pickles; take the binary version": tarfile.TarInfo("cifar-100-python/train").tobuf() + bytes(1024),
         "an Arrow file; write a table": table.getvalue(),
         "an Excel file; write a table, in Python: pandas.read_excel": book.getvalue(),
         "a pickle, which may run programs; write HDF5": b"\x80\x04\x95\x0f\0\0\0\0\0\0\0}.",
@@ -148,6 +153,12 @@ def test_a_file_that_is_not_read_is_answered_with_a_way_to_a_source(tmp_path, fi
         detect_format(tmp_path / "file")
     assert str(caught.value).startswith(f"source={tmp_path / 'file'} is {finding}")
     assert "\n" not in str(caught.value)
+
+
+def test_an_archive_of_other_data_is_to_be_unpacked(tmp_path):
+    archive = write_tar(tmp_path / "a.tar", {"train-images-idx3-ubyte": b"x", "data.parquet": b"x"})
+    with pytest.raises(ConfigError, match=r"a\.tar is an archive without an image list and class folders; unpack it"):
+        detect_format(archive)
 
 
 def test_a_table_with_a_file_of_each_set_is_no_mix_of_the_sets(tmp_path):
