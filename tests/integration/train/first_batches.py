@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,19 +24,23 @@ def begin_together(folder: Path) -> None:
     LeasedBatches.take = take_together(folder)  # type: ignore[method-assign]
 
 
-def take_together(folder: Path) -> Take:
+def take_together(folder: Path, *, n_calls: int = 1) -> Take:
     """Return ``LeasedBatches.take`` that waits for the first batches of both workers: alone a worker may end the run.
 
     Args:
-        folder: Folder for a file of each worker that has its first batches.
+        folder: Folder for a file of each worker and call that has its batches.
+        n_calls: Calls of a worker that wait, from the first call on.
     """
-    take = LeasedBatches.take
+    take, n_begun = LeasedBatches.take, Counter[int]()
     folder.mkdir(exist_ok=True)
 
     def take_feeds(self: LeasedBatches, max_steps: int) -> tuple[Feeds, int]:
         batches = take(self, max_steps)
-        (folder / str(self._key[1])).touch()
-        wait_until(lambda: len(list(folder.iterdir())) == N_WORKERS, "the first batches of both workers")
+        worker = self._key[1]
+        call, n_begun[worker] = n_begun[worker], n_begun[worker] + 1
+        if call < n_calls:
+            (folder / f"{call}_{worker}").touch()
+            wait_until(lambda: len(list(folder.glob(f"{call}_*"))) == N_WORKERS, "the first batches of both workers")
         return batches
 
     return take_feeds

@@ -11,17 +11,19 @@ import pytest
 from caffe_import.files.caffemodel import read_caffemodel
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.events import read_events
+from deepspark_ops.events import Event, read_events
 from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.train.data.batches import LeasedBatches
 from deepspark_ops.train.setup.run_setup import prepare_run
-from tests.integration.train.first_batches import begin_together
+from tests.integration.train.first_batches import begin_together, take_together
 from tests.integration.train.in_process import CAFFE, run_in_process
 from tests.integration.train.process_workers import train_in_processes
 
 pytestmark = pytest.mark.tf
 
 WATCHED = {"watch": 20, "overrides": "display: 100 max_iter: 400 snapshot: 400"}
-"""Long enough for a worker that compiles while the other trains."""
+N_TOGETHER = 60
+"""Calls of each worker for minibatches that wait for the other's call: alone a worker may end the run."""
 
 
 def overlapped(tmp_path: Path, **changes: Any) -> TrainConfig:
@@ -37,6 +39,12 @@ def overlapped(tmp_path: Path, **changes: Any) -> TrainConfig:
     return TrainConfig(**{**fields, **changes})
 
 
+def losses_by_clock(events: list[Event]) -> list[float]:
+    """Return losses in the order of their minibatches: a worker that waits for the processor ends step 2 last."""
+    by_clock = {event.clock: event.data["loss"] for event in events}
+    return [by_clock[clock] for clock in sorted(by_clock)]
+
+
 def test_two_workers_lower_the_loss_and_every_step_is_done_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,7 +52,7 @@ def test_two_workers_lower_the_loss_and_every_step_is_done_once(
     finished = run_in_process(overlapped(tmp_path))
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * 2, finished.outcomes
     assert sum(outcome.steps for outcome in finished.outcomes) == 60
-    losses = [event.data["loss"] for event in finished.events("loss")]
+    losses = losses_by_clock(finished.events("loss"))
     assert max(losses[-3:]) < 0.5 * losses[0]
     names = {path.name for path in (tmp_path / "run" / "snapshots").glob("*.caffemodel")}
     assert names == {"snap_iter_30.caffemodel", "snap_iter_60.caffemodel"}
@@ -54,6 +62,7 @@ def test_a_watched_run_has_distances_of_both_workers_and_histograms_of_every_val
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(CAFFE)
+    monkeypatch.setattr(LeasedBatches, "take", take_together(tmp_path / "calls", n_calls=N_TOGETHER))
     finished = run_in_process(overlapped(tmp_path, **WATCHED))
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * 2, finished.outcomes
     events = finished.events("watch")
@@ -73,6 +82,7 @@ def test_a_watched_run_of_a_strategy_that_pushes_changes_or_gradients(
     strategy: str, has_distance: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(CAFFE)
+    monkeypatch.setattr(LeasedBatches, "take", take_together(tmp_path / "calls", n_calls=N_TOGETHER))
     finished = run_in_process(overlapped(tmp_path, strategy=strategy, overlap=False, comm_period=1, **WATCHED))
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * 2, finished.outcomes
     events = [event.data for event in finished.events("watch") if event.worker == 0]
@@ -94,8 +104,7 @@ def test_workers_of_a_tree_of_centers_by_sockets_of_16_bits_train(
     train_in_processes(overlapped(tmp_path, transport="socket", **options), prepare=prepare)
     events = list(read_events(RunPaths(tmp_path / "run").events))
     assert [event.data["transport"] for event in events if event.kind == "worker_joined"] == ["tree", "tree"]
-    by_clock = {event.clock: event.data["loss"] for event in events if event.kind == "loss"}
-    losses = [by_clock[clock] for clock in sorted(by_clock)]  # a worker that waits for the processor ends step 2 last
+    losses = losses_by_clock([event for event in events if event.kind == "loss"])
     assert max(losses[-3:]) < 0.5 * losses[0]
     assert RunPaths(tmp_path / "run").snapshot_iterations() == [30, 60]
 
