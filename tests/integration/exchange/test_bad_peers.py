@@ -302,7 +302,7 @@ def test_push_out_of_turn_is_refused(tmp_path: Path) -> None:
 def test_a_worker_that_falls_silent_with_the_lock_of_the_center_loses_it(
     tmp_path: Path, transport: Transport, silent_in: str
 ) -> None:
-    run_settings = make_settings(tmp_path, lock="full", exchange_timeout_s=4.0)
+    run_settings = make_settings(tmp_path, lock="full", exchange_timeout_s=8.0)
     with start_exchange(run_settings, initial_vector()) as fresh:
         silent = open_connection(fresh)
         sequence = join(silent, 0) + 1
