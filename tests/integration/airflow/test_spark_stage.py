@@ -114,5 +114,5 @@ def test_levels_and_the_stages_own_message_reach_the_task(tmp_path: Path) -> Non
         ("warning", "rate_scale is capped"),
         ("error", "n_workers=0: at least 1"),
         ("error", "allowed: more"),
-    ]
+    ], output
     assert output.endswith("FAILED 2: n_workers=0: at least 1\nallowed: more\n")
