@@ -12,9 +12,9 @@ from tests.unit.deepspark_ops.serve.fake_model import FakeModel, serve_config
 if __name__ == "__main__":
     model = FakeModel(Path(sys.argv[1]))
     config = serve_config(model)
-    timeout_s = float(sys.argv[2])
-    limits = Limits(config.max_upload, config.queue_size, hosts=LOOPBACK_NAMES, upload_timeout_s=timeout_s)
+    body_timeout_s, header_timeout_s = map(float, sys.argv[2:])
+    limits = Limits(config.max_upload, config.queue_size, hosts=LOOPBACK_NAMES, upload_timeout_s=body_timeout_s)
     with open_port("127.0.0.1", 0) as opened:
         sys.stdout.write(f"{address(opened)}\n")
         sys.stdout.flush()
-        run_server(make_app(Service.of(model, config), config, limits), opened, header_timeout_s=timeout_s)
+        run_server(make_app(Service.of(model, config), config, limits), opened, header_timeout_s=header_timeout_s)
