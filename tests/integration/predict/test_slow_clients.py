@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 PATIENT_S, HASTY_BODY_S, HASTY_S = 60.0, 5.0, 2.0
-"""Time limits of bodies and headers of the servers that the tests share. All slow clients come within a body's limit."""
+"""Time limits of bodies and headers of the servers; all slow clients of a test come within a body's limit."""
 N_SLOW = 70
 BODY = json.dumps({"instance": np.zeros((2, 3, 3), int).tolist()}).encode()
 HEADERS = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
