@@ -13,7 +13,7 @@ from deepspark_ops.train.worker.loop.center_watch import CenterWatch, WatchPlan
 from tests.axe import violations
 from tests.browser import Page, browser_page
 from tests.e2e.http_server import serving
-from tests.e2e.looks import assert_accessible
+from tests.e2e.looks import FITS, assert_accessible
 from tests.integration.airflow.page_runs import pages_client
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage
 
@@ -69,6 +69,40 @@ def test_a_single_test_has_an_axis_from_0_to_100_percent(page: Page, site: str) 
     accuracy = "[...document.querySelectorAll('#charts .plot')].find(plot => plot.layout?.yaxis?.tickformat === '.2~%')"
     page.wait_until(f"{accuracy}?.querySelector('.plot-container')")
     assert page.evaluate(f"{accuracy}.layout.yaxis.range") == [0, 1]
+
+
+def test_the_keys_stay_above_the_lines_when_a_narrow_window_is_made_wide(page: Page, site: str) -> None:
+    covered = """[...document.querySelectorAll('#charts .plot')].filter((plot) => plot.querySelector('.legend')
+      && plot.querySelector('.legend .bg').getBoundingClientRect().bottom
+         > plot.querySelector('.nsewdrag').getBoundingClientRect().top + 1).length"""
+    page.resize(390, 844)
+    try:
+        page.goto(site + TRAINING)
+        page.wait_until(f"{DRAWN} > 2")
+        page.resize(1300, 1000)
+        page.wait_until(f"{FITS} && {covered} === 0", timeout_s=10.0)
+    finally:
+        page.resize(1300, 1000)
+
+
+def test_in_a_narrow_window_a_checkbox_stands_beside_its_word_and_cells_of_a_row_on_one_line(
+    page: Page, site: str
+) -> None:
+    page.resize(390, 844)
+    try:
+        page.goto(f"{site}/datasets")
+        boxes = page.evaluate("""(() => { document.querySelector('main').innerHTML = `<form class="choose"><label>
+          <input type="checkbox"> logarithmic</label></form><table class="settings"><tbody><tr><th scope="row">net</th>
+          <td>${'words '.repeat(60)}</td></tr></tbody></table>`;
+          const range = document.createRange(), top = (part) => { range.selectNodeContents(part);
+            return range.getBoundingClientRect(); };
+          const label = document.querySelector('label'), th = document.querySelector('th');
+          return [top(label.lastChild).left - label.querySelector('input').getBoundingClientRect().right,
+            top(th).top - top(document.querySelector('td')).top]; })()""")
+    finally:
+        page.resize(1300, 1000)
+    assert 0 <= boxes[0] < 20
+    assert abs(boxes[1]) < 3
 
 
 def test_axis_smoothing_scale_and_zoom_are_in_the_address(page: Page, site: str) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from deepspark_ops.operators.tasks.run_addresses import URL_PREFIX as URL_PREFIX
 from deepspark_ops.operators.tasks.run_addresses import answer_url as answer_url
+from deepspark_ops.operators.tasks.run_addresses import dag_run_url as dag_run_url
 from deepspark_ops.operators.tasks.run_addresses import run_api_url as run_api_url
 from deepspark_ops.operators.tasks.run_addresses import run_url as run_url
 from deepspark_ops.operators.tasks.run_plan import Places, is_folder_name

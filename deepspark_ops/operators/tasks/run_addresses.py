@@ -30,6 +30,17 @@ def run_api_url(dag_id: str, run_id: str) -> str:
     return f"/api/v2/dags/{dag}/dagRuns/{run}"
 
 
+def dag_run_url(dag_id: str, run_id: str) -> str:
+    """Return the path of Airflow's own page of a DAG run.
+
+    Example:
+        >>> dag_run_url("mine", "a+b")
+        '/dags/mine/runs/a%2Bb'
+    """
+    dag, run = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id))
+    return f"/dags/{dag}/runs/{run}"
+
+
 def answer_url(dag_id: str, run_id: str, task_id: str) -> str:
     """Return the path of Airflow's page for a person's answer to a task.
 
@@ -37,5 +48,4 @@ def answer_url(dag_id: str, run_id: str, task_id: str) -> str:
         >>> answer_url("deepspark_retrain", "r", "approve")
         '/dags/deepspark_retrain/runs/r/tasks/approve/required_actions'
     """
-    dag, run, task = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id, task_id))
-    return f"/dags/{dag}/runs/{run}/tasks/{task}/required_actions"
+    return f"{dag_run_url(dag_id, run_id)}/tasks/{urllib.parse.quote(task_id, safe='')}/required_actions"

@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from airflow.sdk import DAG, TaskGroup
@@ -263,7 +264,9 @@ def test_a_run_that_trains_nothing_has_the_name_of_its_work_or_of_its_dag(client
         ended = {stage: TaskState("success", 990.0, 995.0, 1, stage)}
         monkeypatch.setitem(RUNS, RUN_ID, AirflowRun("success", ended))
         assert client.get(f"{TRAINING}?format=json").json()["name"] == name
-        assert f"<title>{name}: finished</title>" in client.get(TRAINING).text
+        text = client.get(TRAINING).text
+        assert f"<title>{name}: finished</title>" in text
+        assert f'href="/dags/deepspark_train/runs/{quote(RUN_ID, safe="")}" target="_top">the DAG run</a>' in text
 
 
 def test_until_there_is_a_report_its_tab_shows_the_training(client: Any) -> None:

@@ -82,6 +82,8 @@ def test_a_cell_shows_its_samples_with_pictures_and_leads_on(client: Any, folder
     assert "30 of 180 samples" in answer.text
     assert "<h1>Samples of LeNet, easgd x2, 1,000 minibatches</h1>" in answer.text  # the run's name in lists
     assert answer.text.count("<img") == 1
+    assert "Pictures are kept of the worst wrong answers alone." in answer.text
+    assert "Pictures are kept" not in client.get(f"{URL}?true=0&predicted=0").text  # the table has no such column
     assert '<option value="1" selected>&lt;dog&gt;</option>' in answer.text
     assert '<a href="/deepspark/runs/deepspark_train/run-a/report">report</a>' in answer.text
 

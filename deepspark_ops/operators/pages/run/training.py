@@ -15,6 +15,7 @@ from deepspark_ops.operators.pages.addresses import (
     RUNS_URL,
     URL_PREFIX,
     answer_url,
+    dag_run_url,
     file_url,
     find_run,
     model_url,
@@ -207,6 +208,7 @@ def _view(answer: Mapping[str, Any], site: str, *, may_answer: bool) -> dict[str
         "answer_url": site + answer_url(answer["dag"], answer["dag_run"], state["asks"])
         if state["asks"] and may_answer
         else None,
+        "dag_run_url": site + dag_run_url(answer["dag"], answer["dag_run"]) if answer["airflow"] else "",
         "report_url": site + run_url(answer["dag"], answer["run"], "report"),
         "samples_url": site + run_url(answer["dag"], answer["run"], "samples"),
         "weights_url": site + run_url(answer["dag"], answer["run"], "weights"),

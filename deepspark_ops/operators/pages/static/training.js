@@ -432,6 +432,8 @@
   document.getElementById("more").addEventListener("toggle", () => { remember(); draw(); });
   document.addEventListener("visibilitychange", () => { if (!document.hidden && timers.length) ask(); });
   addEventListener("themed", draw);
+  let resized;
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(draw, 300); }); // Plotly keeps the room of the keys' earlier rows
 
   recall();
   timers = [setInterval(ask, pollMs), setInterval(tell, 1000)];
