@@ -51,7 +51,7 @@ def plain_server(folders: SharedFolders, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def serving(folders: SharedFolders, protection: str) -> Iterator[FileServer]:
-    running = FileServer(folders, "127.0.0.1", 0, protection=protection, timeout_s=5.0)  # type: ignore[arg-type]
+    running = FileServer(folders, "127.0.0.1", 0, protection=protection, timeout_s=60.0)  # type: ignore[arg-type]
     use_driver_store(DriverStore(running.address))
     yield running
     running.stop()

@@ -21,7 +21,7 @@ from tests.reference.raw_sources import write_images
 from tests.special_files import SPECIAL_KINDS, make_special
 
 REFUSALS = (OSError, DeepSparkError, CaffeImportError, RecordError)
-TIME_LIMIT_S = 30
+TIME_LIMIT_S = 120
 FORMATS = [name for name in SOURCE_FORMATS if name != "spark_table"]
 """A table of Spark's catalog is no file."""
 UNREAD = {"lock.mdb", "LOCK", "LOG", "LOG.old"}

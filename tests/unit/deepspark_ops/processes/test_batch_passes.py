@@ -8,7 +8,7 @@ import pytest
 
 from deepspark_ops.processes.batch_passes import MOST_PASS_BYTES, BatchPasses, part_ranges, passes_at_once
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tests.unit.deepspark_ops.serve.fake_model import LABELS, FakeModel, image_i
 BRIGHT = np.zeros((2, 3, 3), np.uint8)
 BRIGHT[..., 2] = 204  # blue, 0.8 of 255
 PNG = cv2.imencode(".png", np.ascontiguousarray(BRIGHT[..., ::-1]))[1].tobytes()
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

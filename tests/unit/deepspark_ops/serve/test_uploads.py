@@ -8,7 +8,7 @@ import pytest
 from deepspark_ops.serve.refusal import RequestRefused
 from deepspark_ops.serve.uploads import ClientGone, Uploads, replayed
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Client:

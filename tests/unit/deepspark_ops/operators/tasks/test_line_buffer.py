@@ -13,7 +13,7 @@ from deepspark_ops.operators.tasks.task_lines import TaskLines
 from deepspark_ops.processes.spark_submit import run_command
 
 INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Reader:

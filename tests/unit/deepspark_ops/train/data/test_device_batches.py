@@ -19,7 +19,7 @@ from tests.unit.deepspark_ops.train.data.test_batches import (
     numbered_dataset,
 )
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Device:

@@ -28,7 +28,7 @@ def copy(tmp_path: Path) -> Path:
 @pytest.fixture
 def files(run: Path) -> Iterator[DriverFiles]:
     server = FileServer(
-        SharedFolders((), (run / "outputs", run / "work")), "127.0.0.1", 0, protection="mac", timeout_s=5.0
+        SharedFolders((), (run / "outputs", run / "work")), "127.0.0.1", 0, protection="mac", timeout_s=60.0
     )
     driver_files = DriverFiles.of_task({FILE_SERVER: server.address.to_plain()}, str(run))
     assert driver_files is not None
