@@ -85,7 +85,7 @@ class FileTable:
             with pq.ParquetFile(regular_path(kept_copy(path)), pre_buffer=False, buffer_size=_BUFFER_BYTES) as held:
                 chosen = list(dict.fromkeys(columns))
                 for batch in held.iter_batches(n_rows, list(part.groups), chosen, use_threads=False):
-                    yield flat(_plain(batch))
+                    yield _plain(batch)
         except (pa.ArrowException, OSError) as error:
             raise _damaged(path, error) from error
 

@@ -27,7 +27,7 @@ from caffe_import.file_access.regular_file import open_regular
 from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files, separator
+from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files, flat, separator
 from deepspark_ops.ingest.files.json_rows import json_fields, json_numbers, json_record
 from deepspark_ops.ingest.files.table_files import data_files, no_rows
 from deepspark_ops.ingest.files.untyped_rows import CORRUPT, NumberCounts, count_numbers, mark_numbers
@@ -95,7 +95,7 @@ class SparkTable:
 
             def of_file(numbered: tuple[int, FilePart]) -> str:
                 number, part = numbered
-                return read(files.batches(part, names, batch_rows), number)
+                return read(map(flat, files.batches(part, names, batch_rows)), number)
 
             parts = [(i, part) for i, part in enumerate(files.parts) if only is None or part.file in only]
             is_little = sum(part.n_bytes for _, part in parts) <= _TOO_LITTLE_FOR_SPARK
