@@ -6,7 +6,7 @@ an unchanged source, and ``whole_s`` for the first ingestion.
 
 The same follows with a folder of Parquet files: ``--rows`` (1,000,000) x 50 floats, and another file of 1,000 rows. The
 figures are ``table_added_s`` and so on. ``added_ratio`` and ``table_added_ratio`` are shares of ``whole_s``. stderr
-shows the progress. The benchmark takes about three minutes on two cores.
+shows the progress. The benchmark takes about a minute on two cores.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Runs ``deepspark ingest`` with ``--engine process`` and ``--engine spark`` in turns. Each run is a new process with a
 new output, and the start counts. The images are JPEGs of 500x375 pixels in ten class folders, resized to 256x256. The
 benchmark draws 200 pictures; the others are hard links. The tables are Parquet files of 20 numbers and a class.
-``auto`` reads Parquet without Spark up to 32 MiB. (CSV, JSON and ORC always need Spark.)
+``auto`` reads Parquet without Spark up to 32 MiB.
 
 ``ratio``: wall time of process / wall time of spark, median of the rounds. Below 1 the process is faster. ``crossing``:
 the number of images with ratio 1, interpolated by logarithms between two measured numbers. Other programs slow both

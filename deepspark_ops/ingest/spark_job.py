@@ -36,6 +36,7 @@ from deepspark_ops.ingest.contact_sheet import add_contact_sheet
 from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.findings import summary
 from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.pace import seconds_at_most
 from deepspark_ops.ingest.plan import DatasetPlan, Task
 from deepspark_ops.ingest.recipe import Recipe, make_recipe
 from deepspark_ops.ingest.report.page import add_report, profile_before
@@ -55,9 +56,9 @@ from deepspark_ops.stores.store_path import DataPath, StorePath
 from deepspark_ops.stores.writing import remove_tree
 
 _log = logging.getLogger(__name__)
-_TOO_FEW_FOR_SPARK = 3_000
-"""3,000 JPEGs of 500x375 pixels take this process 0.3 of Spark's time on two cores; 10,000 take about the same time
-(``benchmarks/ingest_engine.py``). The bound is below, since more cores make Spark quicker and not this process."""
+_SPARK_START_S = 5.0
+"""A start of Spark and its Python workers takes longer (``benchmarks/ingest_engine.py``): a task of so many seconds is
+done sooner by this process alone, with however many cores Spark has."""
 _WORK_PREFIX = ".work-"
 _JVM_PORT = "PYSPARK_GATEWAY_PORT"
 
@@ -227,12 +228,13 @@ def _needs_spark(spark: SparkOnDemand, config: IngestConfig, plan: DatasetPlan[A
     """Return whether tasks of Spark do the work, else this process; of images the log says which, and why."""
     if plan.table is not None:
         return spark.is_started and len(plan.tasks) > 0
-    n_records = sum(task.n_records for task in plan.tasks)
     # spark-submit has started a JVM before this process: a new dataset then is a Spark application's work.
     has_jvm = spark.is_started or _JVM_PORT in os.environ
-    is_small = n_records <= _TOO_FEW_FOR_SPARK and not (has_jvm and plan.base is None)
-    if config.engine == "process" or (config.engine == "auto" and is_small):
-        why = f"engine={config.engine}" + (f": at most {_TOO_FEW_FOR_SPARK:,} records" if is_small else "")
+    may_stay = config.engine == "auto" and not (has_jvm and plan.base is None)
+    seconds = seconds_at_most(plan, _SPARK_START_S) if may_stay else None
+    if config.engine == "process" or seconds is not None:
+        n_records = sum(task.n_records for task in plan.tasks)
+        why = f"engine={config.engine}" + ("" if seconds is None else f": at most {seconds:.1f} s by a sample")
         _log.info("ingest: this process reads %s records, Spark is not started (%s)", f"{n_records:,}", why)
         return False
     spark.context()

@@ -45,8 +45,10 @@ def test_a_small_dataset_is_made_without_spark_and_the_log_says_so(tmp_path, cap
     assert any("ingest train: shard 1/1 written" in line for line in caplog.messages)
 
 
-def test_more_records_than_the_bound_start_spark_unless_the_process_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(spark_job, "_TOO_FEW_FOR_SPARK", 29)
+def test_records_that_take_longer_than_a_start_of_spark_start_spark_unless_the_process_is_asked_for(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(spark_job, "_SPARK_START_S", 1e-6)
     config = images(tmp_path)
     with pytest.raises(SparkStartedError):
         spark_job.run_ingest(config)
