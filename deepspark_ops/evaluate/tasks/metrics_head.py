@@ -221,7 +221,7 @@ class MetricsReport(FrozenModel):
 
     @property
     def counted(self) -> str:
-        """What is right or wrong, in the plural: ``samples``, ``labels``, ``pixels``, ``time steps``."""
+        """The judged items, in the plural: ``samples``, ``labels``, ``pixels``, ``time steps``."""
         return "labels" if self.task == "multi_label" else "samples"
 
     def further_rows(self) -> tuple[FigureRow, ...]:
