@@ -9,6 +9,7 @@ from typing import Final
 
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of
+from deepspark_ops.evaluate.tasks.choice import is_of_steps
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.export.manifest import LABELS_NAME, BundleManifest, InputContract, OutputBlob, OutsideCheck
 from deepspark_ops.export.snippets import image_snippet, snippets
@@ -16,8 +17,6 @@ from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.sizes import share_text
 
 _CLASSES_SHOWN = 20
-_SEQUENCE_AXES: Final = 3
-"""Axes of the classes of a sequence: samples, classes, time steps."""
 _TASK_TITLES: Final[dict[TaskName, str]] = {
     "classification": "A classifier",
     "multi_label": "A model that says yes or no to each of several labels",
@@ -179,8 +178,8 @@ def _results(manifest: BundleManifest) -> str:
 
 def _of_steps(texts: Mapping[TaskName, str], output: OutputBlob) -> str:
     """Return the text of an output's task; a single axis beside the classes is one of time steps, not of pixels."""
-    is_sequence = output.task == "segmentation" and len(output.shape) == _SEQUENCE_AXES
-    return texts[output.task].replace("pixel", "time step") if is_sequence else texts[output.task]
+    text = texts[output.task]
+    return text.replace("pixel", "time step") if is_of_steps(output.task, len(output.shape)) else text
 
 
 def _classes(manifest: BundleManifest) -> str:

@@ -24,12 +24,19 @@ _LOSSES: Final = (*_CLASS_LOSSES, "SigmoidCrossEntropyLoss", "EuclideanLoss", "C
 _GIVES_PROBABILITIES: Final = ("MultinomialLogisticLoss",)
 _SIDES: Final = 2
 SEQUENCE: Final = "sequence labelling"
-"""A segmentation with one axis beside the classes, in words."""
+"""A segmentation of time steps, in words."""
+_SEQUENCE_AXES: Final = 3
+"""Samples, classes, time steps."""
 _NEEDED: Final = (
     "needed: a loss layer (SoftmaxWithLoss, SigmoidCrossEntropyLoss, EuclideanLoss, ContrastiveLoss, ...) or an "
     "Accuracy layer whose target is no learned blob, or an output; else say what the net is for by the options task, "
     "output_blob and target_blob"
 )
+
+
+def is_of_steps(task: TaskName, n_axes: int) -> bool:
+    """Return whether a result, with ``n_axes`` of a batch, has a class at each position of a single axis."""
+    return task == "segmentation" and n_axes == _SEQUENCE_AXES
 
 
 @dataclass(frozen=True)
@@ -81,8 +88,8 @@ class ChosenTask:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the classes are of the time steps of a sequence: a class at each position of a single axis."""
-        return self.task == "segmentation" and len(self.shape) == _SIDES
+        """Whether the classes are of the time steps of a sequence."""
+        return is_of_steps(self.task, 1 + len(self.shape))
 
     @property
     def kind(self) -> str:

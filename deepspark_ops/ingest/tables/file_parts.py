@@ -120,8 +120,8 @@ def parquet_table(source: Path) -> FileTable | None:
     """Return a table of Parquet files that hold what Arrow and Spark take for the same; None where Spark has to read.
 
     Spark has to read columns in the names of folders (``day=3/``), vectors of Spark ML and other structs without an
-    image, decimals, and unsigned numbers above 8 bits. Spark also reads files with different columns, very many files,
-    and row groups of which a page a column is too much for a task.
+    image, decimals, and unsigned numbers above 8 bits. Spark has to read files with different columns and very many
+    files, too. If one page of each column of a row group is too much for a task, Spark has to read the table.
 
     Raises:
         DataError: A file is damaged.

@@ -15,8 +15,7 @@ def run_url(dag_id: str, run_id: str, page: str) -> str:
         >>> run_url("deepspark_train", "manual__2026-01-31T04:05+00:00", "training")
         '/deepspark/runs/deepspark_train/manual__2026-01-31T04%3A05%2B00%3A00/training'
     """
-    dag, run = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id))
-    return f"{URL_PREFIX}/runs/{dag}/{run}/{page}"
+    return f"{URL_PREFIX}/runs/{_quoted(dag_id)}/{_quoted(run_id)}/{page}"
 
 
 def run_api_url(dag_id: str, run_id: str) -> str:
@@ -26,8 +25,7 @@ def run_api_url(dag_id: str, run_id: str) -> str:
         >>> run_api_url("d", "a/b")
         '/api/v2/dags/d/dagRuns/a%2Fb'
     """
-    dag, run = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id))
-    return f"/api/v2/dags/{dag}/dagRuns/{run}"
+    return f"/api/v2/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}"
 
 
 def dag_run_url(dag_id: str, run_id: str) -> str:
@@ -37,8 +35,7 @@ def dag_run_url(dag_id: str, run_id: str) -> str:
         >>> dag_run_url("mine", "a+b")
         '/dags/mine/runs/a%2Bb'
     """
-    dag, run = (urllib.parse.quote(part, safe="") for part in (dag_id, run_id))
-    return f"/dags/{dag}/runs/{run}"
+    return f"/dags/{_quoted(dag_id)}/runs/{_quoted(run_id)}"
 
 
 def answer_url(dag_id: str, run_id: str, task_id: str) -> str:
@@ -48,4 +45,9 @@ def answer_url(dag_id: str, run_id: str, task_id: str) -> str:
         >>> answer_url("deepspark_retrain", "r", "approve")
         '/dags/deepspark_retrain/runs/r/tasks/approve/required_actions'
     """
-    return f"{dag_run_url(dag_id, run_id)}/tasks/{urllib.parse.quote(task_id, safe='')}/required_actions"
+    return f"{dag_run_url(dag_id, run_id)}/tasks/{_quoted(task_id)}/required_actions"
+
+
+def _quoted(part: str) -> str:
+    """Return an id as a part of a path: ``/`` is escaped, too."""
+    return urllib.parse.quote(part, safe="")
